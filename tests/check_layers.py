@@ -22,9 +22,9 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # What each layer may include: itself and these.
-LEFT = {"base": "", "data": "base", "share": "base", "link": "base", "cl": "base", "ops": "base cl", "nn": "base cl ops", "times": "base cl ops nn",
-        "team": "base data share link cl ops nn times", "run": "base data share link cl ops nn times team", "ref": "base ops",
-        "tools": "base data share link cl ops nn times team run ref"}
+LEFT = {"base": "", "data": "base", "share": "base", "link": "base", "cl": "base", "ops": "base cl", "nn": "base cl ops", "onnx": "base cl ops nn", "times": "base cl ops nn",
+        "team": "base data share link cl ops nn times", "run": "base data share link cl ops nn onnx times team", "ref": "base ops",
+        "tools": "base data share link cl ops nn onnx times team run ref"}
 # Layers and files without an OpenCL header behind any of their includes; pure ones also without threads and clocks.
 # What decides the order of things in a team reaches devices through a table of functions (src/team/member.h).
 PROTOCOL = ("agree", "chain", "events", "exchange", "ledger", "mail", "member", "new_shares", "nodes", "recover", "results", "ring", "roster", "shares", "watch", "worker")
@@ -37,7 +37,7 @@ PURE = ("src/share/",)
 THREADS = {"pthread.h", "time.h", "stdatomic.h", "threads.h", "src/base/sync.h", "src/base/pool.h", "src/base/clock.h"}
 # The layer that implements a public header.
 PUBLIC = {"status": "base", "log": "base", "stop": "base", "data": "data", "device": "cl", "compile": "cl", "tensor": "ops", "input": "ops", "activations": "ops", "profile": "cl", "net": "nn", "optimizer": "base", "team": "team", "fleet": "team",
-          "train": "run", "convoy": "run", "about": "base", "picture": "data", "model": "run", "answers": "run"}
+          "train": "run", "convoy": "run", "about": "base", "picture": "data", "model": "run", "onnx": "onnx", "answers": "run"}
 CASES_ON_DEVICES = ("src/ref/case.h", "src/ref/case_run.c")
 INTERNALS_ALLOWED = re.compile(r"^tools/(cmd_)?(bench|tune|selftest)\w*\.[ch]$")
 SHARED = ("src/base/file.h", "src/base/env.h", "src/base/text.h")

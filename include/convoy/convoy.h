@@ -14,6 +14,7 @@
 #include "convoy/log.h"
 #include "convoy/model.h"
 #include "convoy/net.h"
+#include "convoy/onnx.h"
 #include "convoy/optimizer.h"
 #include "convoy/picture.h"
 #include "convoy/profile.h"

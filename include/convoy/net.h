@@ -18,6 +18,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "convoy/about.h"
 #include "convoy/activations.h"
@@ -128,8 +129,23 @@ cvy_input_params cvy_model_input(const cvy_model_facts *facts);
 /* A data set's class of this name may be class i of the facts, which may hold it cut off (cvy_team_describe). Pure. */
 bool cvy_model_class_is(const cvy_model_facts *facts, int i, const char *name);
 
-/* First values of the parameters (team.h: cvy_team_init). */
-typedef enum cvy_init_kind { CVY_INIT_D2L = 0, CVY_INIT_HE, CVY_INIT_XAVIER, CVY_INIT_TORCH } cvy_init_kind;
+/* First values of the parameters (team.h: cvy_team_init). NET: those that the network brings along. */
+typedef enum cvy_init_kind {
+  CVY_INIT_D2L = 0,
+  CVY_INIT_HE,
+  CVY_INIT_XAVIER,
+  CVY_INIT_TORCH,
+  CVY_INIT_NET
+} cvy_init_kind;
+/* After finish, and before another thread knows the net: a parameter ("0.weight"), or a batch normalisation's
+ * "1.running_mean" or "1.running_var", brings these n values along, in files' shape and order; they are copied.
+ * CVY_E_ARGUMENT: no such name, or another count · CVY_E_MEMORY. */
+cvy_status cvy_net_bring(cvy_net *net, const char *name, const float *values, size_t n);
+/* True if every parameter brings a value along. */
+bool cvy_net_brings_all(const cvy_net *net);
+/* A number of the finished graph: kinds, names, shapes and settings of all layers, not the values. Two networks with
+ * equal numbers compute the same of the same weights. */
+uint64_t cvy_net_fingerprint(const cvy_net *net);
 
 #ifdef __cplusplus
 }

@@ -93,6 +93,8 @@ fail:
 void cvy_net_destroy(cvy_net **net) {
   if (!net || !*net) return;
   cvy_layout_clear(&(*net)->layout);
+  for (size_t i = 0; i < (*net)->n_brought; i++) cvy_free((*net)->brought[i]);
+  cvy_free((*net)->brought);
   cvy_free((*net)->layers);
   cvy_free((*net)->names);
   cvy_free((*net)->concat_inputs);

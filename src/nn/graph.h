@@ -59,6 +59,8 @@ struct cvy_net {
   bool finished;
   cvy_node output;
   cvy_layout layout; /* filled by finish */
+  float **brought;   /* what parameters and running values bring along */
+  size_t n_brought, brought_capacity;
 };
 
 /* The nodes that a layer reads, in order: *n of them. A node may be there more than once. Borrowed. */

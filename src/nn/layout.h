@@ -33,6 +33,7 @@ typedef struct cvy_param {
   bool frozen;
   bool decays;     /* under weight decay */
   float lr_factor; /* of the learning rate */
+  const float *brought; /* the value that the network brings along, in files' order; NULL: none; the network's */
 } cvy_param;
 
 typedef struct cvy_running {
@@ -42,6 +43,7 @@ typedef struct cvy_running {
   float momentum;
   int layer;
   bool frozen;
+  const float *brought[2]; /* mean, variance, as of a parameter */
 } cvy_running;
 
 typedef struct cvy_bucket {

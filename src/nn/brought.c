@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT
+ * What a finished network brings along beside its graph: first values, and the graph's number (convoy/net.h). */
+#include <stdio.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "src/base/mem.h"
+#include "src/base/text.h"
+#include "src/nn/graph.h"
+
+/* Where the pointer to the named values belongs, and how many they are; NULL: there is no such name. */
+static const float **find_place(cvy_net *net, const char *name, size_t *n) {
+  static const char *const running_names[2] = {"running_mean", "running_var"};
+  const int param = cvy_layout_find(&net->layout, name);
+  if (param >= 0) {
+    *n = net->layout.params[param].elems;
+    return &net->layout.params[param].brought;
+  }
+  for (int i = 0; i < net->layout.n_running; i++)
+    for (int k = 0; k < 2; k++) {
+      cvy_running *const r = &net->layout.running[i];
+      char full[sizeof r->name + 16];
+      snprintf(full, sizeof full, "%s.%s", r->name, running_names[k]);
+      *n = (size_t)r->c;
+      if (!strcmp(full, name)) return &r->brought[k];
+    }
+  return NULL;
+}
+
+cvy_status cvy_net_bring(cvy_net *net, const char *name, const float *values, size_t n) {
+  cvy_status status = CVY_OK;
+  float *copy = NULL;
+  size_t wanted = 0;
+  CVY_REQUIRE(net && net->finished, CVY_E_ARGUMENT, "cvy_net_bring: the network is not finished");
+  const float **const place = find_place(net, name, &wanted);
+  CVY_REQUIRE(place, CVY_E_ARGUMENT, "the network has no parameter and no running value '%s'", name);
+  CVY_REQUIRE(n == wanted, CVY_E_ARGUMENT, "'%s' has %zu values, %zu were brought", name, wanted, n);
+  float **const list = cvy_grow(net->brought, net->n_brought, &net->brought_capacity, 64, sizeof *list);
+  CVY_REQUIRE(list, CVY_E_MEMORY, "out of host memory");
+  net->brought = list;
+  copy = cvy_alloc_unset(n, sizeof *copy);
+  CVY_REQUIRE(copy, CVY_E_MEMORY, "no memory for the %zu values of '%s'", n, name);
+  memcpy(copy, values, n * sizeof *copy);
+  net->brought[net->n_brought++] = copy;
+  *place = copy;
+fail:
+  return status;
+}
+
+bool cvy_net_brings_all(const cvy_net *net) {
+  if (!net || !net->finished) return false;
+  for (int i = 0; i < net->layout.n_params; i++)
+    if (!net->layout.params[i].brought) return false;
+  return true;
+}
+
+uint64_t cvy_net_fingerprint(const cvy_net *net) {
+  cvy_text text = {0};
+  for (int i = 0; net && i < net->n_layers; i++) {
+    const cvy_layer *const l = &net->layers[i];
+    cvy_text_add(&text, "%d %s %d,%d %dx%dx%d k%d,%d s%d,%d p%d,%d b%d %a %a\n", (int)l->kind, l->name, l->input[0],
+                 l->input[1], l->shape.c, l->shape.h, l->shape.w, l->kernel[0], l->kernel[1], l->stride[0],
+                 l->stride[1], l->pad[0], l->pad[1], l->bias, (double)l->eps, (double)l->momentum);
+  }
+  const uint64_t number = XXH3_64bits(cvy_text_get(&text), text.size);
+  cvy_text_clear(&text);
+  return number;
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: MIT
+ * From a file to a network. Outline: names and values · the graph's input and output · which nodes are needed · nodes in
+ * the file's order, which is a topological one, or the file is refused · values of the parameters. */
+#include "src/onnx/onnx_import.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <onnx.pb-c.h>
+#include <xxhash.h>
+
+#include "convoy/onnx.h"
+#include "src/base/mem.h"
+
+enum { MOST_REFUSALS = 30, MOST_VALUES = 1 << 20, MOST_PAIRS = 1 << 28 };
+
+bool cvy_onnx_is_here(void) { return true; }
+
+bool cvy_onnx_refuse(cvy_onnx_import_state *im, const char *format, ...) {
+  char text[512];
+  va_list args;
+  if (im->n_refused++ >= MOST_REFUSALS) return false;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  const cvy_onnx_node *const n = im->node;
+  const bool named = n->name && *n->name;
+  cvy_log_error("%s: node '%.100s' (%.60s): %s", im->file->path,
+                named         ? n->name
+                : n->n_output ? n->output[0]
+                              : "",
+                n->op_type ? n->op_type : "no operator", text);
+  return false;
+}
+
+/* ---- names ---- */
+
+static size_t slot_of(const cvy_onnx_import_state *im, const char *name) {
+  size_t slot = (size_t)(XXH3_64bits(name, strlen(name)) & (im->n_slots - 1));
+  while (im->index[slot] >= 0 && strcmp(im->values[im->index[slot]].name, name)) slot = (slot + 1) & (im->n_slots - 1);
+  return slot;
+}
+
+cvy_onnx_value *cvy_onnx_find(const cvy_onnx_import_state *im, const char *name) {
+  const int i = im->index[slot_of(im, name)];
+  return i < 0 ? NULL : &im->values[i];
+}
+
+/* A new value, or NULL: there is one of that name. There is room for all names of the file. */
+static cvy_onnx_value *add_value(cvy_onnx_import_state *im, const char *name) {
+  const size_t slot = slot_of(im, name);
+  if (im->index[slot] >= 0) return NULL;
+  cvy_onnx_value *const v = &im->values[im->n_values];
+  *v = (cvy_onnx_value){.name = name, .label = name, .node = -1, .reader = -1};
+  im->index[slot] = (int)im->n_values++;
+  return v;
+}
+
+static const char *text_of(const char *text) { return text ? text : ""; }
+
+/* Initialisers, the input, and what each node makes. */
+static cvy_status list_values(cvy_onnx_import_state *im) {
+  cvy_status status = CVY_OK;
+  const cvy_onnx_graph *const g = im->graph;
+  const char *const path = im->file->path;
+  size_t most = g->n_initializer + g->n_input;
+  for (size_t i = 0; i < g->n_node; i++) most += g->node[i]->n_output;
+  CVY_REQUIRE(most <= MOST_VALUES, CVY_E_UNSUPPORTED, "%s has %zu tensors: at most %d are possible", path, most, MOST_VALUES);
+  im->n_slots = 64;
+  while (im->n_slots < 2 * most) im->n_slots *= 2;
+  im->values = cvy_calloc(most, sizeof *im->values);
+  im->index = cvy_alloc_unset(im->n_slots, sizeof *im->index);
+  CVY_REQUIRE(im->values && im->index, CVY_E_MEMORY, "out of host memory");
+  memset(im->index, 0xff, im->n_slots * sizeof *im->index);
+  for (size_t i = 0; i < g->n_initializer; i++) {
+    cvy_onnx_value *const v = add_value(im, text_of(g->initializer[i]->name));
+    CVY_REQUIRE(v, CVY_E_FORMAT, "%s: there are two initialisers '%.100s'", path, text_of(g->initializer[i]->name));
+    v->kind = CVY_ONNX_TENSOR;
+    v->tensor = g->initializer[i];
+  }
+  for (size_t i = 0; i < g->n_node; i++)
+    for (size_t k = 0; k < g->node[i]->n_output; k++) {
+      const char *const name = g->node[i]->output[k];
+      CVY_REQUIRE(!*name || add_value(im, name), CVY_E_FORMAT, "%s: '%.100s' is made twice, the second time by node '%.100s'", path,
+                  name, text_of(g->node[i]->name));
+    }
+fail:
+  return status;
+}
+
+/* ---- input and output ---- */
+
+/* The one input that is no initialiser, and its channels, height and width; 0: open. */
+static cvy_status read_input(const cvy_onnx_file *file, const Onnx__ValueInfoProto **out, int shape[3]) {
+  cvy_status status = CVY_OK;
+  const cvy_onnx_graph *const g = file->model->graph;
+  const Onnx__ValueInfoProto *input = NULL;
+  CVY_REQUIRE((double)g->n_input * (double)g->n_initializer <= MOST_PAIRS, CVY_E_UNSUPPORTED, "%s has %zu inputs and %zu initialisers: too many",
+              file->path, g->n_input, g->n_initializer);
+  for (size_t i = 0; i < g->n_input; i++) {
+    bool is_initializer = false;
+    for (size_t k = 0; k < g->n_initializer && !is_initializer; k++)
+      is_initializer = !strcmp(text_of(g->initializer[k]->name), text_of(g->input[i]->name));
+    if (is_initializer) continue;
+    CVY_REQUIRE(!input, CVY_E_UNSUPPORTED, "%s has several inputs, '%.100s' and '%.100s': one is possible, the pictures",
+                file->path, text_of(input->name), text_of(g->input[i]->name));
+    input = g->input[i];
+  }
+  CVY_REQUIRE(input, CVY_E_FORMAT, "%s: its graph has no input", file->path);
+  const Onnx__ValueInfoProto__Tensor *const t = input->type ? input->type->tensor_type : NULL;
+  CVY_REQUIRE(t && t->shape && t->shape->n_dim == 4, CVY_E_UNSUPPORTED,
+              "%s: its input '%.100s' has no four dimensions (samples, channels, height, width)", file->path, text_of(input->name));
+  CVY_REQUIRE(t->elem_type == CVY_ONNX_FLOAT, CVY_E_UNSUPPORTED, "%s: its input '%.100s' is of ONNX's type %d: FLOAT (1) is possible",
+              file->path, text_of(input->name), t->elem_type);
+  for (int d = 0; d < 3; d++) {
+    const int64_t size = t->shape->dim[d + 1]->dim_value;
+    CVY_REQUIRE(size >= 0 && size <= 65536, CVY_E_UNSUPPORTED,
+                "%s: its input '%.100s' has %" PRId64 " in dimension %d: up to 65536 are possible", file->path, text_of(input->name),
+                size, d + 1);
+    shape[d] = (int)size;
+  }
+  *out = input;
+fail:
+  return status;
+}
+
+cvy_status cvy_onnx_input(const char *path, int shape[3]) {
+  cvy_onnx_file file = {0};
+  const Onnx__ValueInfoProto *input;
+  cvy_status status = cvy_onnx_file_open(path, &file);
+  if (status == CVY_OK) status = read_input(&file, &input, shape);
+  cvy_onnx_file_close(&file);
+  return status;
+}
+
+/* Begins the network with an input of this size. */
+static cvy_status begin(cvy_onnx_import_state *im, const int wanted[3]) {
+  cvy_status status = CVY_OK;
+  const Onnx__ValueInfoProto *input;
+  int shape[3];
+  CVY_TRY(read_input(im->file, &input, shape));
+  for (int d = 0; d < 3; d++) {
+    CVY_REQUIRE(!wanted[d] || !shape[d] || wanted[d] == shape[d], CVY_E_MISMATCH,
+                "%s has an input of %dx%dx%d (channels, height, width; 0: open), the data are %dx%dx%d: --size changes the data's, or "
+                "export the network for them",
+                im->file->path, shape[0], shape[1], shape[2], wanted[0], wanted[1], wanted[2]);
+    if (wanted[d]) shape[d] = wanted[d];
+    CVY_REQUIRE(shape[d], CVY_E_ARGUMENT, "%s leaves the size of its input open: say it (--input HxWxC)", im->file->path);
+  }
+  cvy_onnx_value *const v = add_value(im, text_of(input->name));
+  CVY_REQUIRE(v, CVY_E_FORMAT, "%s: a node makes the input, '%.100s'", im->file->path, text_of(input->name));
+  CVY_TRY(cvy_net_create(shape[0], shape[1], shape[2], &im->net));
+  v->kind = CVY_ONNX_NODE;
+  v->node = cvy_net_input(im->net);
+fail:
+  return status;
+}
+
+/* ---- which nodes are needed ---- */
+
+static bool makes_needed(const cvy_onnx_import_state *im, const cvy_onnx_node *n) {
+  for (size_t k = 0; k < n->n_output; k++) {
+    const cvy_onnx_value *const v = *n->output[k] ? cvy_onnx_find(im, n->output[k]) : NULL;
+    if (v && v->needed) return true;
+  }
+  return false;
+}
+
+/* From the output back. What nothing needs is left out: other programs leave such nodes behind. */
+static cvy_status find_needed(cvy_onnx_import_state *im, cvy_onnx_value **output) {
+  cvy_status status = CVY_OK;
+  const cvy_onnx_graph *const g = im->graph;
+  CVY_REQUIRE(g->n_output == 1, CVY_E_UNSUPPORTED,
+              "%s has %zu outputs: one is possible, the classes' (torchvision's googlenet and inception have more: aux_logits=False)",
+              im->file->path, g->n_output);
+  *output = cvy_onnx_find(im, text_of(g->output[0]->name));
+  CVY_REQUIRE(*output, CVY_E_FORMAT, "%s: no node makes the output '%.100s'", im->file->path, text_of(g->output[0]->name));
+  (*output)->needed = true;
+  for (size_t i = g->n_node; i-- > 0;) {
+    const cvy_onnx_node *const n = g->node[i];
+    if (!makes_needed(im, n)) continue;
+    for (size_t k = 0; k < n->n_input; k++) {
+      cvy_onnx_value *const v = *n->input[k] ? cvy_onnx_find(im, n->input[k]) : NULL;
+      if (!v) continue;
+      v->needed = true;
+      v->n_readers++;
+      if (v->n_readers == 1) v->reader = (int)i;
+    }
+  }
+fail:
+  return status;
+}
+
+/* Layers get the order of their weights in the file, which is that of PyTorch's state_dict. */
+static void declare_layers(cvy_onnx_import_state *im) {
+  for (size_t i = 0; i < im->graph->n_node; i++) {
+    const cvy_onnx_node *const n = im->graph->node[i];
+    const int input = makes_needed(im, n) ? cvy_onnx_weight_input(n) : -1;
+    if (input < 0 || (size_t)input >= n->n_input) continue;
+    cvy_onnx_value *const v = cvy_onnx_find(im, n->input[input]);
+    if (v && v->tensor && v->kind == CVY_ONNX_TENSOR) v->used = true;
+  }
+  for (size_t i = 0; i < im->n_values; i++) {
+    char name[64];
+    if (!im->values[i].used) continue;
+    im->values[i].used = false;
+    cvy_onnx_layer_name(im->values[i].name, name);
+    cvy_net_declare(im->net, name);
+  }
+}
+
+/* ---- parameters ---- */
+
+static cvy_status bring_weight(cvy_onnx_import_state *im, const cvy_onnx_weight *w) {
+  cvy_status status = CVY_OK;
+  float *values = NULL, *turned = NULL;
+  size_t n;
+  CVY_TRY(cvy_onnx_floats(im->file, w->value->tensor, w->value->name, &values, &n));
+  if (w->transposed) {
+    const size_t rows = (size_t)w->value->tensor->dims[0], columns = (size_t)w->value->tensor->dims[1];
+    turned = cvy_alloc_unset(n, sizeof *turned);
+    CVY_REQUIRE(turned, CVY_E_MEMORY, "no memory for the %zu values of '%s'", n, w->name);
+    for (size_t r = 0; r < rows; r++)
+      for (size_t c = 0; c < columns; c++) turned[c * rows + r] = values[r * columns + c];
+  }
+  float *const out = turned ? turned : values;
+  for (size_t i = 0; i < n && w->scale != 1; i++) out[i] *= w->scale;
+  CVY_TRY(cvy_net_bring(im->net, w->name, out, n));
+fail:
+  cvy_free(values);
+  cvy_free(turned);
+  return status;
+}
+
+/* ---- the whole ---- */
+
+static void take_nodes(cvy_onnx_import_state *im) {
+  const cvy_onnx_graph *const g = im->graph;
+  for (size_t i = 0; i < g->n_node && im->status == CVY_OK; i++) {
+    im->node = g->node[i];
+    if (!makes_needed(im, im->node)) continue;
+    for (size_t k = 0; k < im->node->n_output; k++)
+      if (*im->node->output[k]) {
+        cvy_onnx_value *const v = cvy_onnx_find(im, im->node->output[k]);
+        if (v->kind == CVY_ONNX_UNMADE) v->kind = CVY_ONNX_BAD;
+      }
+    cvy_onnx_take_node(im);
+  }
+}
+
+static void tell(const cvy_onnx_import_state *im) {
+  if (im->n_dropouts)
+    cvy_log_warning("%s: %d Dropout nodes are there as for inference and do nothing: export with training=TrainingMode.TRAINING "
+                    "to train with dropout",
+                    im->file->path, im->n_dropouts);
+  if (im->n_unnamed)
+    cvy_log_warning("%s: the weights of %d layers have lost their names: the exporter has folded batch normalisation or computed them, "
+                    "and load_state_dict will not take what is trained here (training=TrainingMode.TRAINING, "
+                    "do_constant_folding=False, dynamo=False keep both)",
+                    im->file->path, im->n_unnamed);
+}
+
+cvy_status cvy_onnx_import(const char *path, int channels, int height, int width, cvy_net **out) {
+  cvy_status status = CVY_OK;
+  cvy_onnx_file file = {0};
+  cvy_onnx_import_state im = {.file = &file};
+  cvy_onnx_value *output;
+  *out = NULL;
+  CVY_TRY(cvy_onnx_file_open(path, &file));
+  im.graph = file.model->graph;
+  CVY_TRY(list_values(&im));
+  CVY_TRY(begin(&im, (const int[]){channels, height, width}));
+  CVY_TRY(find_needed(&im, &output));
+  declare_layers(&im);
+  take_nodes(&im);
+  CVY_REQUIRE(im.n_refused == 0, CVY_E_UNSUPPORTED, "%s: %d of its %zu nodes cannot be taken", path, im.n_refused,
+              im.graph->n_node);
+  CVY_TRY(im.status);
+  CVY_REQUIRE(output->kind == CVY_ONNX_NODE, CVY_E_FORMAT, "%s: its output '%.100s' does not depend on its input", path, output->name);
+  CVY_TRY(cvy_net_finish(im.net, output->node));
+  for (size_t i = 0; i < im.n_weights; i++) CVY_TRY(bring_weight(&im, &im.weights[i]));
+  tell(&im);
+  *out = im.net;
+  im.net = NULL;
+fail:
+  cvy_net_destroy(&im.net);
+  cvy_free(im.values);
+  cvy_free(im.index);
+  cvy_free(im.weights);
+  cvy_onnx_file_close(&file);
+  return status;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ * An import under way: what the names of a graph stand for, and the nodes' translation into layers. A node that cannot
+ * be taken is refused with a message and the import goes on, so that all of them are named; what depends on it is left
+ * out without one. */
+#ifndef CVY_ONNX_ONNX_IMPORT_H
+#define CVY_ONNX_ONNX_IMPORT_H
+
+#include <stdbool.h>
+
+#include "convoy/net.h"
+#include "src/onnx/onnx_file.h"
+
+typedef struct Onnx__NodeProto cvy_onnx_node;
+typedef struct Onnx__GraphProto cvy_onnx_graph;
+
+typedef enum cvy_onnx_kind {
+  CVY_ONNX_UNMADE, /* the node that makes it comes later, or never */
+  CVY_ONNX_BAD,    /* its node was refused, or depends on one that was */
+  CVY_ONNX_NODE,   /* a tensor of samples */
+  CVY_ONNX_TENSOR, /* numbers of the file */
+  CVY_ONNX_WHOLE   /* whole numbers that were computed: sizes, mostly */
+} cvy_onnx_kind;
+
+enum { CVY_ONNX_WHOLE_MOST = 8, CVY_ONNX_BATCH = -2 }; /* BATCH: a whole number that stands for the batch's size */
+
+/* What a name stands for. */
+typedef struct cvy_onnx_value {
+  const char *name;  /* the file's */
+  const char *label; /* of a TENSOR: what its layer is called by */
+  cvy_onnx_kind kind;
+  bool needed;     /* the output depends on it */
+  int n_readers;   /* nodes that need it */
+  int reader;      /* the last of them */
+  cvy_node node;   /* NODE */
+  bool flat;       /* NODE: (samples, values) instead of (samples, channels, rows, columns) */
+  const cvy_onnx_tensor *tensor;
+  bool transposed; /* TENSOR: a matrix, rows and columns swapped */
+  bool used;       /* TENSOR: it is a layer's parameter already */
+  const struct cvy_onnx_value *added; /* NODE: a bias that the layer has taken from the Add behind it */
+  int n_whole;
+  int64_t whole[CVY_ONNX_WHOLE_MOST];
+} cvy_onnx_value;
+
+/* A parameter's value, for when the network is finished. */
+typedef struct cvy_onnx_weight {
+  char name[96];
+  const cvy_onnx_value *value;
+  bool transposed; /* rows and columns are to be swapped */
+  float scale;
+} cvy_onnx_weight;
+
+typedef struct cvy_onnx_import_state {
+  const cvy_onnx_file *file;
+  const cvy_onnx_graph *graph;
+  cvy_net *net;
+  cvy_onnx_value *values;
+  size_t n_values;
+  int *index; /* hash of the name → value; slots of them, -1: free */
+  size_t n_slots;
+  cvy_onnx_weight *weights;
+  size_t n_weights, weights_capacity;
+  const cvy_onnx_node *node; /* being taken */
+  int n_refused;
+  int n_dropouts, n_unnamed; /* to be told at the end */
+  cvy_status status;         /* first failure of another kind: the import ends */
+} cvy_onnx_import_state;
+
+/* [onnx_import.c] */
+cvy_onnx_value *cvy_onnx_find(const cvy_onnx_import_state *im, const char *name);
+/* Logs "F.onnx: node 'x' (Conv): …"; always false. */
+bool cvy_onnx_refuse(cvy_onnx_import_state *im, const char *format, ...) CVY_PRINTF(2, 3);
+
+/* [onnx_nodes.c] Takes im->node, whose outputs the caller has marked BAD. */
+void cvy_onnx_take_node(cvy_onnx_import_state *im);
+/* The name of a layer whose weight has this name: without ".weight", and with '_' for what a name may not have. */
+void cvy_onnx_layer_name(const char *tensor, char out[64]);
+/* The input of a node that is a layer's weight; -1: it has none. Pure. */
+int cvy_onnx_weight_input(const cvy_onnx_node *node);
+
+#endif

@@ -1,0 +1,694 @@
+/* SPDX-License-Identifier: MIT
+ * Each operator of ONNX as layers of the builder. Outline: attributes · inputs and outputs · parameters · windows · layers ·
+ * shapes and numbers · the table. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <onnx.pb-c.h>
+
+#include "src/base/mem.h"
+#include "src/onnx/onnx_import.h"
+
+typedef cvy_onnx_import_state state;
+typedef cvy_onnx_value value;
+
+/* ---- attributes ---- */
+
+static const Onnx__AttributeProto *attribute(const cvy_onnx_node *n, const char *name) {
+  for (size_t i = 0; i < n->n_attribute; i++)
+    if (n->attribute[i]->name && !strcmp(n->attribute[i]->name, name)) return n->attribute[i];
+  return NULL;
+}
+static int64_t whole(const state *im, const char *name, int64_t otherwise) {
+  const Onnx__AttributeProto *const a = attribute(im->node, name);
+  return a && a->has_i ? a->i : otherwise;
+}
+static float real(const state *im, const char *name, float otherwise) {
+  const Onnx__AttributeProto *const a = attribute(im->node, name);
+  return a && a->has_f ? a->f : otherwise;
+}
+/* Up to `most` whole numbers → out; how many, 0: the attribute is not there, -1: too many. */
+static int wholes(const state *im, const char *name, int64_t *out, int most) {
+  const Onnx__AttributeProto *const a = attribute(im->node, name);
+  if (!a) return 0;
+  if (a->n_ints > (size_t)most) return -1;
+  for (size_t i = 0; i < a->n_ints; i++) out[i] = a->ints[i];
+  return (int)a->n_ints;
+}
+static bool says(const state *im, const char *name, const char *text) {
+  const Onnx__AttributeProto *const a = attribute(im->node, name);
+  return a && a->has_s && a->s.len == strlen(text) && memcmp(a->s.data, text, a->s.len) == 0;
+}
+
+/* ---- inputs and outputs ---- */
+
+static bool has_input(const state *im, size_t i) { return i < im->node->n_input && *im->node->input[i]; }
+
+/* Input i of the node; NULL: refused, or what it depends on was. */
+static value *input(state *im, size_t i) {
+  if (!has_input(im, i)) {
+    cvy_onnx_refuse(im, "it has no input %zu", i);
+    return NULL;
+  }
+  value *const v = cvy_onnx_find(im, im->node->input[i]);
+  if (!v || v->kind == CVY_ONNX_UNMADE) {
+    cvy_onnx_refuse(im, "it reads '%.100s', which is no initialiser, and no node in front of it makes it (%s)", im->node->input[i],
+                    v ? "nodes in a circle, or in the wrong order" : "a missing tensor");
+    return NULL;
+  }
+  return v->kind == CVY_ONNX_BAD ? NULL : v;
+}
+
+/* Input i if it is a tensor of samples. */
+static value *samples(state *im, size_t i) {
+  value *const v = input(im, i);
+  if (v && v->kind != CVY_ONNX_NODE) {
+    cvy_onnx_refuse(im, "its input '%.100s' does not depend on the pictures", v->name);
+    return NULL;
+  }
+  return v;
+}
+static value *pictures(state *im, size_t i) {
+  value *const v = samples(im, i);
+  if (v && v->flat) {
+    cvy_onnx_refuse(im, "its input '%.100s' has two dimensions, four are possible", v->name);
+    return NULL;
+  }
+  return v;
+}
+/* Input i if it is a tensor of the file. */
+static value *numbers(state *im, size_t i, const char *what) {
+  value *const v = input(im, i);
+  if (v && v->kind != CVY_ONNX_TENSOR) {
+    cvy_onnx_refuse(im, "%s, '%.100s', is computed: it must be an initialiser", what, v->name);
+    return NULL;
+  }
+  return v;
+}
+
+/* Whole numbers of a value, at most CVY_ONNX_WHOLE_MOST; how many, -1: it is something else. */
+static int wholes_of(const value *v, int64_t *out) {
+  if (v->kind == CVY_ONNX_TENSOR) return cvy_onnx_ints(v->tensor, out, CVY_ONNX_WHOLE_MOST);
+  if (v->kind != CVY_ONNX_WHOLE) return -1;
+  memcpy(out, v->whole, sizeof v->whole);
+  return v->n_whole;
+}
+
+static value *output(const state *im) {
+  return im->node->n_output && *im->node->output[0] ? cvy_onnx_find(im, im->node->output[0]) : NULL;
+}
+
+/* The node's first output is this layer. A layer that the builder has refused, with its own message, ends the import. */
+static void make(state *im, cvy_node node, bool flat) {
+  value *const out = output(im);
+  if (node < 0) {
+    const cvy_onnx_node *const n = im->node;
+    cvy_log_error("%s: that was node '%.100s' (%.60s)", im->file->path, n->name ? n->name : "", n->op_type);
+    im->status = CVY_E_ARGUMENT;
+  } else if (out) {
+    out->kind = CVY_ONNX_NODE;
+    out->node = node;
+    out->flat = flat;
+  }
+}
+
+/* The first output is another name of v. */
+static void same_as(state *im, const value *v) {
+  value *const out = output(im);
+  if (!out) return;
+  const value old = *out;
+  *out = *v;
+  out->name = out->label = old.name;
+  out->needed = old.needed;
+  out->n_readers = old.n_readers;
+  out->reader = old.reader;
+  out->used = false;
+  out->added = NULL;
+}
+
+static void make_whole(state *im, const int64_t *numbers_of, int n) {
+  value *const out = output(im);
+  if (!out) return;
+  out->kind = CVY_ONNX_WHOLE;
+  out->n_whole = n;
+  memcpy(out->whole, numbers_of, (size_t)n * sizeof *numbers_of);
+}
+
+/* No other output than the first is read. */
+static bool one_output(state *im) {
+  for (size_t k = 1; k < im->node->n_output; k++) {
+    const value *const v = *im->node->output[k] ? cvy_onnx_find(im, im->node->output[k]) : NULL;
+    if (v && v->needed) return cvy_onnx_refuse(im, "its output %zu, '%.100s', is read: the first alone is made", k, v->name);
+  }
+  return true;
+}
+
+static void shape_of(const state *im, const value *v, int shape[3]) {
+  (void)cvy_net_shape(im->net, v->node, &shape[0], &shape[1], &shape[2]);
+}
+
+/* ---- parameters ---- */
+
+void cvy_onnx_layer_name(const char *tensor, char out[64]) {
+  static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.";
+  size_t n = strlen(tensor);
+  if (n > 7 && !strcmp(tensor + n - 7, ".weight")) n -= 7;
+  const size_t first = n > 63 ? n - 63 : 0; /* the end of a name tells more than its begin */
+  memcpy(out, tensor + first, n - first);
+  out[n - first] = '\0';
+  for (char *c = out; *c; c++)
+    if (!strchr(allowed, *c)) *c = '_';
+  if (!*out) strcpy(out, "_");
+}
+
+int cvy_onnx_weight_input(const cvy_onnx_node *n) {
+  static const char *const with_weights[] = {"Conv", "BatchNormalization", "Gemm", "MatMul"};
+  if (n->op_type && !strcmp(n->op_type, "Transpose")) return 0;
+  for (size_t i = 0; n->op_type && i < sizeof with_weights / sizeof *with_weights; i++)
+    if (!strcmp(n->op_type, with_weights[i])) return 1;
+  return -1;
+}
+
+/* v becomes LAYER.SUFFIX; false: refused. */
+static bool take_weight(state *im, value *v, const char *layer, const char *suffix, bool transposed, float scale) {
+  if (v->used) return cvy_onnx_refuse(im, "'%.100s' is a parameter of another layer already: no two layers can share one", v->name);
+  cvy_onnx_weight *const list = cvy_grow(im->weights, im->n_weights, &im->weights_capacity, 64, sizeof *list);
+  if (!list) {
+    cvy_log_error("out of host memory");
+    im->status = CVY_E_MEMORY;
+    return false;
+  }
+  im->weights = list;
+  cvy_onnx_weight *const w = &list[im->n_weights++];
+  *w = (cvy_onnx_weight){.value = v, .transposed = transposed, .scale = scale};
+  snprintf(w->name, sizeof w->name, "%s.%s", layer, suffix);
+  v->used = true;
+  return true;
+}
+
+static bool has_dims(const value *v, size_t n) { return v->tensor->n_dims == n; }
+
+/* A vector of n numbers, or one with 1s in front. */
+static bool is_vector(const value *v, int64_t n) {
+  size_t elems;
+  return v->tensor->n_dims >= 1 && cvy_onnx_elems(v->tensor, &elems) && elems == (size_t)n &&
+         v->tensor->dims[v->tensor->n_dims - 1] == n;
+}
+
+static void name_layer(state *im, const value *weight, char out[64]) {
+  const size_t n = strlen(weight->label);
+  cvy_onnx_layer_name(weight->label, out);
+  if (n < 8 || strcmp(weight->label + n - 7, ".weight")) im->n_unnamed++;
+}
+
+/* ---- windows ---- */
+
+typedef struct window {
+  int kernel[2], stride[2], pad[2];
+  bool ceil;
+} window;
+
+static bool small(int64_t x, int64_t least) { return x >= least && x <= 65536; }
+
+/* Kernel (known: from the filters), strides, padding. `size`: rows and columns of what it moves over. */
+static bool read_window(state *im, const int size[2], const int64_t *known, window *w) {
+  int64_t kernel[2], stride[2] = {1, 1}, dilation[2] = {1, 1}, pads[4] = {0};
+  const int n_kernel = wholes(im, "kernel_shape", kernel, 2), n_stride = wholes(im, "strides", stride, 2),
+            n_dilation = wholes(im, "dilations", dilation, 2), n_pads = wholes(im, "pads", pads, 4);
+  if (n_kernel == 0 && known) memcpy(kernel, known, sizeof kernel);
+  else if (n_kernel != 2) return cvy_onnx_refuse(im, "attribute kernel_shape has not two numbers: two dimensions are possible");
+  if (known && (known[0] != kernel[0] || known[1] != kernel[1]))
+    return cvy_onnx_refuse(im, "attribute kernel_shape is %" PRId64 "x%" PRId64 ", its filters are %" PRId64 "x%" PRId64, kernel[0],
+                           kernel[1], known[0], known[1]);
+  if ((n_stride != 0 && n_stride != 2) || (n_dilation != 0 && n_dilation != 2) || (n_pads != 0 && n_pads != 4))
+    return cvy_onnx_refuse(im, "strides, dilations or pads are not those of two dimensions");
+  if (dilation[0] != 1 || dilation[1] != 1)
+    return cvy_onnx_refuse(im, "attribute dilations is %" PRId64 ",%" PRId64 ": 1,1 is possible", dilation[0], dilation[1]);
+  const bool upper = says(im, "auto_pad", "SAME_UPPER"), same = upper || says(im, "auto_pad", "SAME_LOWER");
+  for (int d = 0; d < 2; d++) {
+    if (!small(kernel[d], 1) || !small(stride[d], 1) || !small(pads[d], 0) || !small(pads[d + 2], 0))
+      return cvy_onnx_refuse(im, "kernel %" PRId64 ", stride %" PRId64 ", pads %" PRId64 " and %" PRId64
+                                 ": kernel and stride must be 1 to 65536, pads 0 to 65536",
+                             kernel[d], stride[d], pads[d], pads[d + 2]);
+    if (same) {
+      const int64_t more = ((size[d] + stride[d] - 1) / stride[d] - 1) * stride[d] + kernel[d] - size[d];
+      const int64_t all = more > 0 ? more : 0;
+      pads[d] = upper ? all / 2 : all - all / 2;
+      pads[d + 2] = all - pads[d];
+    }
+    if (pads[d] != pads[d + 2])
+      return cvy_onnx_refuse(im, "attribute %s: padding of %" PRId64 " in front and %" PRId64 " behind: equal padding is possible",
+                             same ? "auto_pad" : "pads", pads[d], pads[d + 2]);
+    w->kernel[d] = (int)kernel[d];
+    w->stride[d] = (int)stride[d];
+    w->pad[d] = (int)pads[d];
+  }
+  w->ceil = whole(im, "ceil_mode", 0) != 0;
+  return true;
+}
+
+/* Rounding up the number of windows is no matter where they fill the input. */
+static bool check_ceil(state *im, const int size[2], const window *w) {
+  for (int d = 0; d < 2 && w->ceil; d++)
+    if ((size[d] + 2 * w->pad[d] - w->kernel[d]) % w->stride[d] != 0)
+      return cvy_onnx_refuse(im, "attribute ceil_mode is 1 and windows of %d by %d do not fill %d: 0 is possible", w->kernel[d],
+                             w->stride[d], size[d]);
+  return true;
+}
+
+/* ---- layers ---- */
+
+static void take_conv(state *im) {
+  value *const w = numbers(im, 1, "the filters"), *const b = has_input(im, 2) ? numbers(im, 2, "the bias") : NULL;
+  if (!w || (has_input(im, 2) && !b)) return;
+  if (!has_dims(w, 4)) {
+    cvy_onnx_refuse(im, "its filters '%.100s' have %zu dimensions, four are possible", w->name, w->tensor->n_dims);
+    return;
+  }
+  const int64_t *const dims = w->tensor->dims, groups = whole(im, "group", 1);
+  if (groups != 1) {
+    cvy_onnx_refuse(im, "attribute group is %" PRId64 ": 1 is possible", groups);
+    return;
+  }
+  const value *const x = pictures(im, 0);
+  int shape[3] = {0};
+  window win;
+  char layer[64];
+  if (x) shape_of(im, x, shape);
+  if (!read_window(im, shape + 1, dims + 2, &win) || !x) return;
+  if (dims[1] != shape[0] || !small(dims[0], 1) || (b && !is_vector(b, dims[0]))) {
+    cvy_onnx_refuse(im, "its filters are %" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64
+                        ", for an input of %d channels%s: they do not fit",
+                    dims[0], dims[1], dims[2], dims[3], shape[0], b ? " and a bias" : "");
+    return;
+  }
+  name_layer(im, w, layer);
+  if (!take_weight(im, w, layer, "weight", false, 1) || (b && !take_weight(im, b, layer, "bias", false, 1))) return;
+  const cvy_conv2d_spec spec = {.filters = (int)dims[0],
+                                .kernel = {win.kernel[0], win.kernel[1]},
+                                .stride = {win.stride[0], win.stride[1]},
+                                .pad = {win.pad[0], win.pad[1]},
+                                .no_bias = !b};
+  make(im, cvy_net_conv2d(im->net, x->node, layer, &spec), false);
+}
+
+static void take_batchnorm(state *im) {
+  static const char *const names[] = {"weight", "bias", "running_mean", "running_var"};
+  value *p[4];
+  bool there = true;
+  for (size_t i = 0; i < 4; i++) {
+    p[i] = numbers(im, i + 1, names[i]);
+    there = there && p[i];
+  }
+  const float eps = real(im, "epsilon", 1e-5f), momentum = real(im, "momentum", 0.9f);
+  if (!one_output(im) || !there) return;
+  if (!(eps > 0) || !(eps < 1) || !(momentum >= 0) || !(momentum < 1)) {
+    cvy_onnx_refuse(im, "epsilon is %g and momentum %g: above 0, and 0 to below 1, are possible", (double)eps, (double)momentum);
+    return;
+  }
+  const value *const x = samples(im, 0);
+  int shape[3];
+  char layer[64];
+  if (!x) return;
+  shape_of(im, x, shape);
+  if (x->flat && (shape[1] > 1 || shape[2] > 1)) {
+    cvy_onnx_refuse(im, "it normalises %d values in two dimensions, each by itself: channels are possible", shape[0] * shape[1] * shape[2]);
+    return;
+  }
+  for (size_t i = 0; i < 4; i++)
+    if (!is_vector(p[i], shape[0])) {
+      cvy_onnx_refuse(im, "its input '%.100s' is no vector of %d numbers, one per channel", p[i]->name, shape[0]);
+      return;
+    }
+  name_layer(im, p[0], layer);
+  for (size_t i = 0; i < 4; i++)
+    if (!take_weight(im, p[i], layer, names[i], false, 1)) return;
+  /* 1 - 0.9 in float32 is 0.10000002: the file's digits, of which 7 count, become those of PyTorch again */
+  const cvy_batchnorm_spec spec = {.eps = eps, .momentum = (float)(rint((1 - (double)momentum) * 1e7) * 1e-7)};
+  make(im, cvy_net_batchnorm(im->net, x->node, layer, &spec), x->flat);
+}
+
+/* x times the matrix (in,out), or as PyTorch has it (out,in), plus a bias. */
+static void add_linear(state *im, const value *x, value *w, bool by_rows, value *b, float alpha, float beta) {
+  int shape[3];
+  char layer[64];
+  shape_of(im, x, shape);
+  const bool out_first = by_rows != w->transposed; /* as the tensor lies in the file */
+  const int64_t inputs = w->tensor->dims[out_first ? 1 : 0], outputs = w->tensor->dims[out_first ? 0 : 1];
+  if (inputs != (int64_t)shape[0] * shape[1] * shape[2] || !small(outputs, 1) || (b && !is_vector(b, outputs))) {
+    cvy_onnx_refuse(im, "its matrix takes %" PRId64 " values and gives %" PRId64 ", for %dx%dx%d values%s: they do not fit", inputs,
+                    outputs, shape[0], shape[1], shape[2], b ? " and a bias" : "");
+    return;
+  }
+  name_layer(im, w, layer);
+  if (!take_weight(im, w, layer, "weight", !out_first, alpha) || (b && !take_weight(im, b, layer, "bias", false, beta))) return;
+  make(im, cvy_net_linear(im->net, x->node, layer, (int)outputs, !b), true);
+}
+
+/* Input i as what a linear layer takes. */
+static const value *rows(state *im, size_t i) {
+  const value *const x = samples(im, i);
+  int shape[3];
+  if (!x || x->flat) return x;
+  shape_of(im, x, shape);
+  cvy_onnx_refuse(im, "its input '%.100s' has four dimensions, %dx%dx%d per sample: a Flatten must be in front", x->name, shape[0],
+                  shape[1], shape[2]);
+  return NULL;
+}
+
+static void take_gemm(state *im) {
+  value *const w = numbers(im, 1, "the matrix"), *const b = has_input(im, 2) ? numbers(im, 2, "the bias") : NULL;
+  const float alpha = real(im, "alpha", 1), beta = real(im, "beta", 1);
+  if (whole(im, "transA", 0) != 0) {
+    cvy_onnx_refuse(im, "attribute transA is 1: 0 is possible");
+    return;
+  }
+  if (!w || (has_input(im, 2) && !b)) return;
+  if (!has_dims(w, 2) || !isfinite(alpha) || !isfinite(beta)) {
+    cvy_onnx_refuse(im, "alpha %g, beta %g, a matrix of %zu dimensions: finite factors and two dimensions are possible", (double)alpha,
+                    (double)beta, w->tensor->n_dims);
+    return;
+  }
+  const value *const x = rows(im, 0);
+  if (x) add_linear(im, x, w, whole(im, "transB", 0) != 0, b, alpha, beta);
+}
+
+/* The bias of the Add that alone reads what this node makes. */
+static value *bias_behind(const state *im, int64_t outputs) {
+  const value *const out = output(im);
+  const cvy_onnx_node *const reader = out && out->n_readers == 1 ? im->graph->node[out->reader] : NULL;
+  if (!reader || !reader->op_type || strcmp(reader->op_type, "Add") || reader->n_input != 2) return NULL;
+  const int other = !strcmp(reader->input[0], out->name);
+  value *const b = cvy_onnx_find(im, reader->input[other]);
+  return b && b->kind == CVY_ONNX_TENSOR && !b->used && is_vector(b, outputs) ? b : NULL;
+}
+
+static void take_matmul(state *im) {
+  value *const w = numbers(im, 1, "the matrix");
+  if (!w) return;
+  if (!has_dims(w, 2)) {
+    cvy_onnx_refuse(im, "its matrix '%.100s' has %zu dimensions, two are possible", w->name, w->tensor->n_dims);
+    return;
+  }
+  const value *const x = rows(im, 0);
+  if (!x) return;
+  value *const b = bias_behind(im, w->tensor->dims[w->transposed ? 0 : 1]);
+  add_linear(im, x, w, false, b, 1, 1);
+  value *const out = output(im);
+  if (out && out->kind == CVY_ONNX_NODE) out->added = b;
+}
+
+static void take_add(state *im) {
+  const value *const a = input(im, 0), *const b = input(im, 1);
+  if (!a || !b) return;
+  if ((a->kind == CVY_ONNX_NODE && a->added == b) || (b->kind == CVY_ONNX_NODE && b->added == a)) {
+    same_as(im, a->kind == CVY_ONNX_NODE ? a : b); /* the layer has the bias */
+    return;
+  }
+  if (a->kind != CVY_ONNX_NODE || b->kind != CVY_ONNX_NODE || a->flat != b->flat) {
+    cvy_onnx_refuse(im, "it adds '%.100s' and '%.100s': two tensors of one shape are possible, or a bias behind MatMul", a->name, b->name);
+    return;
+  }
+  make(im, cvy_net_add(im->net, a->node, b->node), a->flat);
+}
+
+static void take_relu(state *im) {
+  const value *const x = samples(im, 0);
+  if (x) make(im, cvy_net_relu(im->net, x->node), x->flat);
+}
+
+static void take_pool(state *im, bool max) {
+  const value *const x = pictures(im, 0);
+  int shape[3] = {0};
+  window w;
+  if (x) shape_of(im, x, shape);
+  if (!one_output(im) || !read_window(im, shape + 1, NULL, &w)) return;
+  if (!max && (w.pad[0] || w.pad[1]) && whole(im, "count_include_pad", 0) == 0) {
+    cvy_onnx_refuse(im, "attribute count_include_pad is 0 with padding %d,%d: 1 is possible", w.pad[0], w.pad[1]);
+    return;
+  }
+  if (!x || !check_ceil(im, shape + 1, &w)) return;
+  const cvy_pool2d_spec spec = {
+      .kernel = {w.kernel[0], w.kernel[1]}, .stride = {w.stride[0], w.stride[1]}, .pad = {w.pad[0], w.pad[1]}};
+  make(im, max ? cvy_net_maxpool(im->net, x->node, &spec) : cvy_net_avgpool(im->net, x->node, &spec), false);
+}
+static void take_maxpool(state *im) { take_pool(im, true); }
+static void take_avgpool(state *im) { take_pool(im, false); }
+
+static void take_global_avgpool(state *im) {
+  const value *const x = pictures(im, 0);
+  if (x) make(im, cvy_net_global_avgpool(im->net, x->node), false);
+}
+
+/* Axes from an attribute or from input 1; how many, -1: they are not known. */
+static int read_axes(state *im, int64_t *axes) {
+  if (!has_input(im, 1)) return wholes(im, "axes", axes, CVY_ONNX_WHOLE_MOST);
+  const value *const v = input(im, 1);
+  return v ? wholes_of(v, axes) : -1;
+}
+
+/* Rows and columns, in any order. */
+static bool are_rows_and_columns(const int64_t *axes, int n) {
+  if (n != 2) return false;
+  const int64_t a = axes[0] < 0 ? axes[0] + 4 : axes[0], b = axes[1] < 0 ? axes[1] + 4 : axes[1];
+  return (a == 2 && b == 3) || (a == 3 && b == 2);
+}
+
+static void take_mean(state *im) {
+  int64_t axes[CVY_ONNX_WHOLE_MOST];
+  const value *const x = pictures(im, 0);
+  if (!are_rows_and_columns(axes, read_axes(im, axes))) {
+    cvy_onnx_refuse(im, "its axes are not rows and columns (2, 3): the mean of these is possible");
+    return;
+  }
+  if (x) make(im, cvy_net_global_avgpool(im->net, x->node), whole(im, "keepdims", 1) == 0);
+}
+
+static void take_squeeze(state *im) {
+  int64_t axes[CVY_ONNX_WHOLE_MOST];
+  const value *const x = input(im, 0);
+  const int n = read_axes(im, axes);
+  int shape[3] = {0};
+  if (!x) return;
+  if (x->kind == CVY_ONNX_WHOLE) {
+    same_as(im, x);
+    return;
+  }
+  if (x->kind == CVY_ONNX_NODE) shape_of(im, x, shape);
+  if (x->kind != CVY_ONNX_NODE || x->flat || !are_rows_and_columns(axes, n) || shape[1] != 1 || shape[2] != 1) {
+    cvy_onnx_refuse(im, "it takes other dimensions away than the rows and columns (2, 3) of 1x1 pixels");
+    return;
+  }
+  same_as(im, x);
+  value *const out = output(im);
+  if (out) out->flat = true;
+}
+
+/* A softmax behind everything else is left out; the loss has its own. */
+static void take_softmax(state *im) {
+  const value *const x = samples(im, 0);
+  const bool is_log = !strcmp(im->node->op_type, "LogSoftmax");
+  const int64_t axis = whole(im, "axis", im->file->opset < 13 ? 1 : -1);
+  const value *const out = output(im);
+  int shape[3];
+  if (!x) return;
+  shape_of(im, x, shape);
+  if ((axis != 1 && axis != (x->flat ? -1 : -3)) || (x->flat && (shape[1] > 1 || shape[2] > 1))) {
+    cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": 1, the channels, is possible", axis);
+    return;
+  }
+  if (out && out->n_readers == 0) same_as(im, x);
+  else if (is_log) cvy_onnx_refuse(im, "it is not the network's output: there alone it is possible");
+  else make(im, cvy_net_softmax(im->net, x->node), x->flat);
+}
+
+static void take_dropout(state *im) {
+  const value *const x = samples(im, 0);
+  int64_t training[CVY_ONNX_WHOLE_MOST] = {0};
+  if (!one_output(im)) return;
+  if (has_input(im, 2)) {
+    const value *const t = input(im, 2);
+    if (!t) return;
+    if (wholes_of(t, training) != 1) {
+      cvy_onnx_refuse(im, "its training_mode is computed: an initialiser is possible");
+      return;
+    }
+  }
+  if (training[0]) {
+    cvy_onnx_refuse(im, "its training_mode is on: dropout is possible only where it is off");
+    return;
+  }
+  if (!x) return;
+  im->n_dropouts++;
+  same_as(im, x);
+}
+
+/* ---- shapes and numbers ---- */
+
+static void take_identity(state *im) {
+  const value *const x = input(im, 0);
+  if (x) same_as(im, x);
+}
+
+static void take_constant(state *im) {
+  const Onnx__AttributeProto *const tensor = attribute(im->node, "value"), *const one = attribute(im->node, "value_int");
+  value *const out = output(im);
+  if (tensor && tensor->t && out) {
+    out->kind = CVY_ONNX_TENSOR;
+    out->tensor = tensor->t;
+  } else if (one && one->has_i) {
+    make_whole(im, &one->i, 1);
+  } else {
+    int64_t list[CVY_ONNX_WHOLE_MOST];
+    const int n = wholes(im, "value_ints", list, CVY_ONNX_WHOLE_MOST);
+    if (n > 0) make_whole(im, list, n);
+    else cvy_onnx_refuse(im, "it has no tensor and no whole numbers (value, value_int, value_ints)");
+  }
+}
+
+static void flatten(state *im, const value *x) {
+  same_as(im, x);
+  value *const out = output(im);
+  if (out) out->flat = true;
+}
+
+static void take_flatten(state *im) {
+  const value *const x = samples(im, 0);
+  const int64_t axis = whole(im, "axis", 1);
+  if (!x) return;
+  if (axis == 1 || axis == (x->flat ? -1 : -3)) flatten(im, x);
+  else cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": 1 is possible, all of a sample in a row", axis);
+}
+
+/* The shape is that of rows of samples: (samples, values), either of which may be left to be computed. */
+static void take_reshape(state *im) {
+  const value *const x = samples(im, 0), *const s = has_input(im, 1) ? input(im, 1) : NULL;
+  int64_t dims[CVY_ONNX_WHOLE_MOST];
+  int shape[3];
+  if (!x || (has_input(im, 1) && !s)) return;
+  const int n = s ? wholes_of(s, dims) : -1;
+  shape_of(im, x, shape);
+  const int64_t all = (int64_t)shape[0] * shape[1] * shape[2];
+  const bool rows_first = n == 2 && (dims[0] == 0 || dims[0] == CVY_ONNX_BATCH || dims[0] == 1 || (dims[0] == -1 && dims[1] == all));
+  if (rows_first && (dims[1] == -1 || dims[1] == all)) flatten(im, x);
+  else
+    cvy_onnx_refuse(im, "its shape is not (samples, %" PRId64 "): all values of a sample in a row are possible", all);
+}
+
+static void take_transpose(state *im) {
+  const value *const x = input(im, 0);
+  int64_t perm[CVY_ONNX_WHOLE_MOST];
+  const int n = wholes(im, "perm", perm, CVY_ONNX_WHOLE_MOST);
+  if (!x) return;
+  if (x->kind != CVY_ONNX_TENSOR || !has_dims(x, 2) || !(n == 0 || (n == 2 && perm[0] == 1 && perm[1] == 0))) {
+    cvy_onnx_refuse(im, "it turns something else than a matrix of the file");
+    return;
+  }
+  same_as(im, x);
+  value *const out = output(im);
+  if (!out) return;
+  out->transposed = !x->transposed;
+  out->label = x->label; /* the layer is called like the matrix */
+}
+
+static void take_shape(state *im) {
+  const value *const x = samples(im, 0);
+  int shape[3];
+  if (!x) return;
+  shape_of(im, x, shape);
+  const int64_t dims[4] = {CVY_ONNX_BATCH, x->flat ? (int64_t)shape[0] * shape[1] * shape[2] : shape[0], shape[1], shape[2]};
+  if (whole(im, "start", 0) != 0 || attribute(im->node, "end")) cvy_onnx_refuse(im, "attributes start and end are not possible");
+  else make_whole(im, dims, x->flat ? 2 : 4);
+}
+
+static void take_gather(state *im) {
+  const value *const x = input(im, 0), *const i = input(im, 1);
+  int64_t list[CVY_ONNX_WHOLE_MOST], place[CVY_ONNX_WHOLE_MOST];
+  if (!x || !i) return;
+  const int n = wholes_of(x, list);
+  if (n < 0 || wholes_of(i, place) != 1 || whole(im, "axis", 0) != 0 || place[0] < -n || place[0] >= n) {
+    cvy_onnx_refuse(im, "it takes something else than one of a few whole numbers");
+    return;
+  }
+  make_whole(im, &list[place[0] < 0 ? place[0] + n : place[0]], 1);
+}
+
+static void take_unsqueeze(state *im) {
+  const value *const x = input(im, 0);
+  int64_t list[CVY_ONNX_WHOLE_MOST];
+  if (!x) return;
+  const int n = wholes_of(x, list);
+  if (n == 1) make_whole(im, list, n);
+  else cvy_onnx_refuse(im, "it adds a dimension to something else than one whole number");
+}
+
+static void take_concat(state *im) {
+  int64_t all[CVY_ONNX_WHOLE_MOST], some[CVY_ONNX_WHOLE_MOST];
+  int n = 0;
+  for (size_t i = 0; i < im->node->n_input; i++) {
+    const value *const x = input(im, i);
+    if (!x) return;
+    const int more = wholes_of(x, some);
+    if (more < 0 || n + more > CVY_ONNX_WHOLE_MOST) {
+      cvy_onnx_refuse(im, "it joins tensors: a few whole numbers are possible");
+      return;
+    }
+    memcpy(all + n, some, (size_t)more * sizeof *some);
+    n += more;
+  }
+  make_whole(im, all, n);
+}
+
+static void take_cast(state *im) {
+  const value *const x = input(im, 0);
+  int64_t list[CVY_ONNX_WHOLE_MOST];
+  if (!x) return;
+  if (wholes_of(x, list) >= 0) same_as(im, x);
+  else cvy_onnx_refuse(im, "it changes the type of something else than a few whole numbers");
+}
+
+/* ---- the table ---- */
+
+static const struct {
+  const char *op;
+  void (*take)(state *im);
+} ops[] = {
+    {"Add", take_add},
+    {"AveragePool", take_avgpool},
+    {"BatchNormalization", take_batchnorm},
+    {"Cast", take_cast},
+    {"Concat", take_concat},
+    {"Constant", take_constant},
+    {"Conv", take_conv},
+    {"Dropout", take_dropout},
+    {"Flatten", take_flatten},
+    {"Gather", take_gather},
+    {"Gemm", take_gemm},
+    {"GlobalAveragePool", take_global_avgpool},
+    {"Identity", take_identity},
+    {"LogSoftmax", take_softmax},
+    {"MatMul", take_matmul},
+    {"MaxPool", take_maxpool},
+    {"ReduceMean", take_mean},
+    {"Relu", take_relu},
+    {"Reshape", take_reshape},
+    {"Shape", take_shape},
+    {"Softmax", take_softmax},
+    {"Squeeze", take_squeeze},
+    {"Transpose", take_transpose},
+    {"Unsqueeze", take_unsqueeze},
+};
+
+void cvy_onnx_take_node(state *im) {
+  const cvy_onnx_node *const n = im->node;
+  const bool own = !n->domain || !*n->domain || !strcmp(n->domain, "ai.onnx");
+  for (size_t i = 0; own && n->op_type && i < sizeof ops / sizeof *ops; i++)
+    if (!strcmp(n->op_type, ops[i].op)) {
+      ops[i].take(im);
+      return;
+    }
+  if (own) cvy_onnx_refuse(im, "this operator is not possible");
+  else cvy_onnx_refuse(im, "operators of the domain '%.60s' are not possible", n->domain);
+}
