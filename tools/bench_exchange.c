@@ -20,7 +20,7 @@ enum { BUCKETS_MAX = 1 << 16, DEVICES_MAX = 256 };
 
 typedef struct exchange_options {
   const char *devices, *json;
-  int model;
+  const char *model;
   number_list buckets;
   double seconds;
   bool quiet;
@@ -427,7 +427,7 @@ fail:
 static cvy_status prepare(exchange_run *run) {
   cvy_status status = CVY_OK;
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  CVY_TRY(cvy_net_model(program_models[run->options->model], 1, 28, 28, 10, &run->net));
+  CVY_TRY(program_model_net(run->options->model, &run->net));
   run->flat.n_floats = cvy_net_layout(run->net)->n_floats;
   CVY_TRY(cvy_ledger_create(&run->flat, 0, false, &run->ledger));
   CVY_TRY(cvy_pool_create(cores > 1 ? (int)(cores < 16 ? cores : 16) : 1, &run->pool));
@@ -513,7 +513,7 @@ int bench_exchange_main(int argc, char **argv) {
   }
   if (print)
     printf("%s: %.1f MiB of gradients; the host copies %.1f GB/s\n%-40s %-8s %10s %8s %8s %12s %9s %12s %9s\n",
-           program_models[options.model], (double)run.flat.n_floats * 4 / (1 << 20), run.copy_gbs, "device", "exchange",
+           options.model, (double)run.flat.n_floats * 4 / (1 << 20), run.copy_gbs, "device", "exchange",
            "bucket MiB", "buckets", "pack ms", "to host ms", "GB/s", "to device ms", "GB/s");
   for (int i = 0; i < options.buckets.n; i++) {
     for (int packs = 0; packs < 2; packs++) {
@@ -528,7 +528,7 @@ fail:
   if (code == EXIT_DONE && options.json) {
     json_t *const out = bench_json("exchange", json_incref(devices));
     json_object_update_new(out,
-                           json_pack("{ss sI sf sO}", "model", program_models[options.model], "gradient_bytes",
+                           json_pack("{ss sI sf sO}", "model", options.model, "gradient_bytes",
                                      (json_int_t)(run.flat.n_floats * 4), "host_copy_gbs", run.copy_gbs, "team", team));
     if (!program_write_json(options.json, out)) code = EXIT_FAILED;
   }

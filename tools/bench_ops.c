@@ -12,7 +12,8 @@
 
 typedef struct ops_options {
   const char *devices, *json, *shape, *operation, *baseline;
-  int model, pass, tiles, tune, math;
+  const char *model;
+  int pass, tiles, tune, math;
   int64_t batch;
   double seconds, max_slowdown;
   cvy_conv_algo_list algos;
@@ -396,7 +397,7 @@ static int run_word(const option_table *table, const char *word, const ops_optio
   ops_run run = {.options = options,
                  .only = only,
                  .rows = {.word = word,
-                          .model = options->shape ? NULL : program_models[options->model],
+                          .model = options->shape ? NULL : options->model,
                           .print = !bench_to_stdout(options->json),
                           .seconds = options->seconds,
                           .max_slowdown = slowdown_given ? options->max_slowdown : -1}};
@@ -410,7 +411,7 @@ static int run_word(const option_table *table, const char *word, const ops_optio
                                  (const program_file[]){{"--baseline", options->baseline}, {0}});
   if (code == EXIT_DONE && options->baseline) code = bench_rows_baseline(&run.rows, options->baseline);
   if (code == EXIT_DONE && !options->shape)
-    code = program_exit_code(cvy_net_model(program_models[options->model], 1, 28, 28, 10, &run.net));
+    code = program_exit_code(program_model_net(options->model, &run.net));
   if (code != EXIT_DONE) goto done;
   if (options->dump_build) {
     setenv("CVY_NO_CACHE", "1", 1); /* the compiler must run */

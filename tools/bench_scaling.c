@@ -17,7 +17,8 @@
 
 typedef struct scaling_options {
   const char *devices, *json, *conv_algo;
-  int model, tune, math;
+  const char *model;
+  int tune, math;
   int64_t batch, steps, rounds, extrapolate;
   bool quiet;
 } scaling_options;
@@ -421,7 +422,7 @@ static void print_extrapolation(const scaling_run *run) {
 static void print_all(const scaling_run *run) {
   char name[48], text[320];
   progress_end();
-  printf("%s, batch %d\n\nAlone:", program_models[run->options->model], (int)run->options->batch);
+  printf("%s, batch %d\n\nAlone:", run->options->model, (int)run->options->batch);
   for (int i = 0; i < run->n; i++) {
     const one_device *const one = &run->ones[run->ones[i].same_as];
     if (run->ones[i].same_as != i) {
@@ -504,7 +505,7 @@ static json_t *result_json(const scaling_run *run) {
                                     alone / strong.step_s, "weak_efficiency", alone / weak.step_s));
   }
   json_t *const out = bench_json("scaling", devices);
-  json_object_update_new(out, json_pack("{ss si so so}", "model", program_models[run->options->model], "batch", batch,
+  json_object_update_new(out, json_pack("{ss si so so}", "model", run->options->model, "batch", batch,
                                         "teams", teams, "extrapolated", more));
   return out;
 }

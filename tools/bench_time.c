@@ -103,14 +103,14 @@ int bench_begin(const char *verb, const char *json, bool quiet, const char *sele
   return status == CVY_OK ? EXIT_DONE : program_exit_code_of_select(status);
 }
 
-cvy_status bench_network(int model, const int64_t *input, int batch, cvy_data **data, cvy_net **net) {
-  static const int64_t gray[3] = {28, 28, 1};
-  const int64_t *const size = input ? input : gray;
+cvy_status bench_network(const char *model, const int64_t *input, int batch, cvy_data **data, cvy_net **net) {
   cvy_status status = CVY_OK;
-  char spec[64];
-  snprintf(spec, sizeof spec, "synthetic:%d:%" PRId64 "x%" PRId64 "x%" PRId64, batch, size[0], size[1], size[2]);
-  CVY_TRY(cvy_data_load(spec, NULL, data));
-  CVY_TRY(cvy_net_model(program_models[model], (*data)->c, (*data)->h, (*data)->w, (*data)->classes, net));
+  char spec[80];
+  int c = input ? (int)input[2] : 1, h = input ? (int)input[0] : 28, w = input ? (int)input[1] : 28;
+  CVY_TRY(cvy_onnx_is_file(model) ? program_model_net(model, net) : cvy_net_model(model, c, h, w, 10, net));
+  (void)cvy_net_shape(*net, 0, &c, &h, &w);
+  snprintf(spec, sizeof spec, "synthetic:%d:%dx%dx%d", batch, h, w, c);
+  CVY_TRY(cvy_data_load(spec, &(cvy_data_params){.classes = cvy_net_classes(*net)}, data));
 fail:
   return status;
 }

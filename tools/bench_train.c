@@ -18,7 +18,8 @@
 
 typedef struct train_bench_options {
   const char *devices, *json, *conv_algo;
-  int model, tune, math;
+  const char *model;
+  int tune, math;
   int64_t batch, steps, input[3]; /* input: height, width, channels */
   normalize_option normalize;
   augment_option augment;
@@ -399,12 +400,11 @@ static double peak_mib_of(const train_run *run) {
 
 static void print_rates(const train_run *run) {
   const double batch = (double)run->options->batch, ms = run->spread.median;
-  const int64_t *const input = run->options->input;
+  const cvy_data *const d = run->data;
   char *const labels = program_team_labels(run->devices, NULL);
   progress_end();
-  printf("%s, %s, %" PRId64 "x%" PRId64 "x%" PRId64 ", batch %.0f on [%s]\n", program_models[run->options->model],
-         run->options->inference ? "evaluation" : "training", input[0], input[1], input[2], batch,
-         labels ? labels : "?");
+  printf("%s, %s, %dx%dx%d, batch %.0f on [%s]\n", run->options->model,
+         run->options->inference ? "evaluation" : "training", d->h, d->w, d->c, batch, labels ? labels : "?");
   printf("  %.1f img/s, fastest step %.1f; %.3f ms a step +- %.1f %% (%d steps)\n", 1e3 * batch / ms,
          1e3 * batch / run->best_ms, ms, 50 * (run->spread.high - run->spread.low) / ms, run->step_ms.n);
   printf("  %.1f GFLOP/s, %.2f x the FMA peak of %.1f; memory %.0f MiB on devices, %.0f MiB process at most\n",
@@ -416,12 +416,11 @@ static void print_rates(const train_run *run) {
 static json_t *result_json(const train_run *run, json_t *devices) {
   json_t *const out = bench_json("train", devices);
   const double batch = (double)run->options->batch;
-  const int64_t *const input = run->options->input;
   char size[64];
-  snprintf(size, sizeof size, "%" PRId64 "x%" PRId64 "x%" PRId64, input[0], input[1], input[2]);
+  snprintf(size, sizeof size, "%dx%dx%d", run->data->h, run->data->w, run->data->c);
   json_object_update_new(
       out,
-      json_pack("{ss ss sI sb si sf sf sf sf sf}", "model", program_models[run->options->model], "input", size, "batch",
+      json_pack("{ss ss sI sb si sf sf sf sf sf}", "model", run->options->model, "input", size, "batch",
                 (json_int_t)run->options->batch, "inference", run->options->inference, "steps", run->step_ms.n, "img_s",
                 1e3 * batch / run->spread.median, "img_s_best", 1e3 * batch / run->best_ms, "step_ms",
                 run->spread.median, "step_ms_low", run->spread.low, "step_ms_high", run->spread.high));
@@ -497,8 +496,12 @@ int bench_train_main(int argc, char **argv) {
   train_bench_options options = {0};
   static train_run run;
   json_t *devices = NULL;
-  int code = options_parse(&table, argc, argv, &options, NULL);
+  option_set given = {0};
+  int code = options_parse(&table, argc, argv, &options, &given);
   if (code != OPTIONS_GO_ON) return code;
+  if (cvy_onnx_is_file(options.model) && options_given(&table, given, "input"))
+    return options_error("bench train", "--input with --model %s: expected one of resnet18 and lenet, a file has its own",
+                         options.model);
   code = bench_begin(table.verb, options.json, options.quiet, options.devices, &run.devices);
   if (code != EXIT_DONE) return code;
   cvy_status status = CVY_OK;

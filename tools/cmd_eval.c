@@ -18,7 +18,8 @@
 typedef struct eval_options {
   const char *weights, *data, *data_dir, *devices, *json, *conv_algo, *confusion;
   normalize_option normalize;
-  int model, math;
+  const char *model;
+  int math;
   int64_t classes, batch, seed;
   image_options images;
   fleet_options fleet;
@@ -31,7 +32,7 @@ static const option_row rows[] = {
     {.kind = OPTION_TEXT,
      .name = "weights",
      FIELD(weights),
-     .required = true,
+     .absent = "those of the ONNX file that --model names",
      .unit = "safetensors file",
      .help = "the trained weights"},
     ROW_MODEL_OF_WEIGHTS(FIELD, "the network that they belong to, where their file does not say it"),
@@ -62,7 +63,7 @@ static const option_row rows[] = {
 };
 static const option_table table = {
     .verb = "eval",
-    .usage = "--weights F --data DATA [options]",
+    .usage = "--weights F|--model F.onnx --data DATA [options]",
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
     .about =
@@ -92,7 +93,7 @@ static bool result_print(const eval_options *options, const program_run *run, co
     for (int i = 0; i < cvy_devices_count(run->devices); i++)
       json_array_append_new(devices, json_string(cvy_devices_label(run->devices, i)));
     json_t *const json = json_pack(
-        "{ss ss so so so* so sf si si so so}", "version", cvy_version(), "model", program_models[options->model],
+        "{ss ss so so so* so sf si si so so}", "version", cvy_version(), "model", options->model,
         "weights", program_text_json(options->weights), "data", program_text_json(options->data), "nodes",
         fleet ? fleet_json(fleet) : NULL, "devices", devices, "test_acc", result->accuracy, "correct", result->correct,
         "images", result->images, "loss", json_number(result->loss), "sec", json_number(result->seconds));
@@ -111,6 +112,8 @@ int cmd_eval(int argc, char **argv) {
   option_set given = {0};
   int code = options_parse(&table, argc, argv, &options, &given);
   if (code != OPTIONS_GO_ON) return code;
+  if (!options.weights && !cvy_onnx_is_file(options.model))
+    return options_error("eval", "--weights F is missing: expected a file with trained weights, or --model F.onnx");
   code = fleet_options_check("eval", &options.fleet);
   if (code != OPTIONS_GO_ON) return code;
   const program_file inputs[] = {{"--weights", options.weights}, {0}},
@@ -125,8 +128,8 @@ int cmd_eval(int argc, char **argv) {
   if (code == EXIT_DONE && cvy_fleet_writes(fleet)) code = program_try_output("eval", "--json", options.json, true);
   if (code == EXIT_DONE && cvy_fleet_writes(fleet))
     code = program_try_output("eval", "--confusion", options.confusion, true);
-  if (code == EXIT_DONE)
-    code = weights_facts("eval", options.weights, options_given(&table, given, "model"), &options.model, &facts);
+  if (code == EXIT_DONE && options.weights)
+    code = weights_facts("eval", options.weights, &options.model, &facts);
   if (code != EXIT_DONE) {
     cvy_fleet_close(&fleet);
     return code;
@@ -138,7 +141,7 @@ int cmd_eval(int argc, char **argv) {
                                  .inputs = inputs,
                                  .outputs = outputs,
                                  .devices = options.devices,
-                                 .model = program_models[options.model],
+                                 .model = options.model,
                                  .data = options.data,
                                  .data_dir = options.data_dir,
                                  .classes = options.classes,
@@ -170,7 +173,9 @@ int cmd_eval(int argc, char **argv) {
                                     .input = input,
                                     .fleet = fleet};
     cvy_status status = cvy_team_create(run.devices, run.net, &params, &team);
-    if (status == CVY_OK) status = cvy_team_load(team, options.weights);
+    if (status == CVY_OK)
+      status = options.weights ? cvy_team_load(team, options.weights)
+                               : cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_NET});
     if (status == CVY_OK) status = cvy_data_load_end(run.data);
     if (status == CVY_OK && run.data->test.n == 0) {
       program_say(

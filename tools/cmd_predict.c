@@ -15,7 +15,8 @@
 
 typedef struct predict_options {
   const char *weights, *devices, *json, *csv, *conv_algo;
-  int model, math;
+  const char *model;
+  int math;
   int64_t classes, batch, top, input[3];
   bool quiet;
 } predict_options;
@@ -229,7 +230,7 @@ static int facts_of_options(const predict_options *o, cvy_model_facts *out) {
                          "--%s is missing: %s does not say what its network takes; expected --input HxWxC and "
                          "--classes N",
                          o->input[0] ? "classes" : "input", o->weights);
-  *out = (cvy_model_facts){.model = program_models[o->model],
+  *out = (cvy_model_facts){.model = o->model,
                            .height = (int)o->input[0],
                            .width = (int)o->input[1],
                            .channels = (int)o->input[2],
@@ -265,7 +266,11 @@ static int run(prediction *p, const cvy_model_facts *given) {
   wait_line_begin();
   cvy_status status = cvy_model_open(
       o->weights, o->devices,
-      &(cvy_model_params){.batch = (int)o->batch, .facts = given, .conv_algo = o->conv_algo, .math = (cvy_math)o->math},
+      &(cvy_model_params){.batch = (int)o->batch,
+                          .facts = given,
+                          .model = given ? NULL : o->model,
+                          .conv_algo = o->conv_algo,
+                          .math = (cvy_math)o->math},
       &p->model);
   progress_wait_end();
   progress_end();
@@ -298,7 +303,7 @@ int cmd_predict(int argc, char **argv) {
   code = check(&o, pictures, n);
   if (code != EXIT_DONE) return code;
   cvy_model_facts *facts = NULL, by_hand;
-  code = weights_facts("predict", o.weights, options_given(&table, given, "model"), &o.model, &facts);
+  code = weights_facts("predict", o.weights, &o.model, &facts);
   if (code == EXIT_DONE) code = facts ? check_facts(&o, facts) : facts_of_options(&o, &by_hand);
   if (code != EXIT_DONE) {
     cvy_model_facts_free(&facts);

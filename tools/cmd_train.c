@@ -192,7 +192,7 @@ static cvy_status team_open(training *t) {
   if (status == CVY_OK) status = cvy_team_attach(t->team, t->run.data);
   if (status != CVY_OK) return status;
   /* attached: the mean of the data set is known now */
-  const cvy_model_facts facts = program_facts(train_options_model(o), t->run.data, &o->images, cvy_team_input(t->team));
+  const cvy_model_facts facts = program_facts(o->model, t->run.net, t->run.data, &o->images, cvy_team_input(t->team));
   return cvy_team_describe(t->team, &facts);
 }
 
@@ -327,8 +327,8 @@ static int run_train(training *t, program_run *kept) {
   t->run = *kept;
   if (code == EXIT_DONE && o->init_from && !o->opened) {
     cvy_model_facts *facts = NULL;
-    int model = o->model;
-    code = weights_facts("train", o->init_from, true, &model, &facts);
+    const char *model = o->model;
+    code = weights_facts("train", o->init_from, &model, &facts);
     cvy_model_facts_free(&facts);
   }
   if (code != EXIT_DONE) return code;

@@ -21,7 +21,8 @@
 
 typedef struct tune_options {
   const char *devices, *json;
-  int model, math;
+  const char *model;
+  int math;
   int64_t batch, classes;
   struct {
     int64_t h, w, c;
@@ -30,7 +31,13 @@ typedef struct tune_options {
   bool show, clear, quiet;
 } tune_options;
 
-enum { ALL_MODELS = PROGRAM_MODELS, BAR = 24 };
+enum { BAR = 24 };
+
+static const char *parse_model(const char *text, void *target) {
+  if (strcmp(text, "all") != 0) return options_parse_model(text, target);
+  *(const char **)target = NULL;
+  return NULL;
+}
 
 static const char *parse_seconds(const char *text, void *target) {
   char number[32];
@@ -44,25 +51,26 @@ static const char *parse_seconds(const char *text, void *target) {
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "What is tuned"},
     ROW_DEVICES(FIELD, HELP_DEVICES_IN_TURN),
-    {.kind = OPTION_CHOICE,
+    {.kind = OPTION_PARSE,
      .name = "model",
      FIELD(model),
-     .value = "NAME",
-     .choices = "resnet18|lenet|all",
+     .value = "NAME|F.onnx",
      .deflt = "all",
+     .unit = "all, " UNIT_MODEL,
+     .parse = parse_model,
      .help = "the network whose convolutions and linear layers are measured, for training and evaluation"},
     {.kind = OPTION_PARSE,
      .name = "input",
      FIELD(input),
      .value = "HxWxC",
-     .deflt = "28x28x1",
+     .absent = "28x28x1, or what the ONNX file says",
      .unit = "pixels and channels",
      .parse = options_parse_input,
      .help = "the images that the network sees"},
     {.kind = OPTION_INT,
      .name = "classes",
      FIELD(classes),
-     .deflt = "10",
+     .absent = "10, or what the ONNX file says",
      .unit = "classes",
      .range = {1, 65535},
      .help = "how many it tells apart"},
@@ -145,10 +153,11 @@ fail:
 static cvy_status make_nets(tuner *t) {
   cvy_status status = CVY_OK;
   const tune_options *const o = t->options;
-  for (int m = 0; m < PROGRAM_MODELS; m++)
-    if (o->model == m || o->model == ALL_MODELS)
-      CVY_TRY(cvy_net_model(program_models[m], (int)o->input.c, (int)o->input.h, (int)o->input.w, (int)o->classes,
-                            &t->nets[m]));
+  const bool one = o->model != NULL, file = one && cvy_onnx_is_file(o->model);
+  const int c = (int)o->input.c, h = (int)o->input.h, w = (int)o->input.w, classes = (int)o->classes;
+  for (int m = 0; m < (one ? 1 : PROGRAM_MODELS); m++)
+    CVY_TRY(cvy_net_open(one ? o->model : program_models[m], c || file ? c : 1, h || file ? h : 28,
+                         w || file ? w : 28, classes || file ? classes : 10, &t->nets[m]));
 fail:
   return status;
 }

@@ -5,19 +5,21 @@
 
 #include "convoy/data.h"
 #include "tools/options.h"
+#include "tools/program_common.h"
 
-/* A position in program_models (program_common.h). */
+/* const char *: one of program_models (program_common.h), or the name of an ONNX file. */
+#define UNIT_MODEL "resnet18, lenet, or an ONNX file"
 #define ROW_MODEL(F, HELP)                                                                                           \
-  {.kind = OPTION_CHOICE, .name = "model", F(model), .value = "NAME", .deflt = "resnet18", .choices = "resnet18|lenet", \
-   .help = HELP}
+  {.kind = OPTION_PARSE, .name = "model", F(model), .value = "NAME|F.onnx", .deflt = "resnet18", .unit = UNIT_MODEL,   \
+   .parse = options_parse_model, .help = HELP}
 #define ROW_MODEL_REQUIRED(F, HELP)                                                                                  \
-  {.kind = OPTION_CHOICE, .name = "model", F(model), .value = "NAME", .choices = "resnet18|lenet", .required = true,   \
-   .help = HELP}
+  {.kind = OPTION_PARSE, .name = "model", F(model), .value = "NAME|F.onnx", .required = true, .unit = UNIT_MODEL,      \
+   .parse = options_parse_model, .help = HELP}
 
-/* A position as above; the verb asks options_given, and else takes it from the weights file. */
+/* The same; NULL where it is not given: the verb takes it from the weights file. */
 #define ROW_MODEL_OF_WEIGHTS(F, HELP)                                                                                \
-  {.kind = OPTION_CHOICE, .name = "model", F(model), .value = "NAME", .choices = "resnet18|lenet",                     \
-   .absent = "what the weights file says", .help = HELP}
+  {.kind = OPTION_PARSE, .name = "model", F(model), .value = "NAME|F.onnx", .unit = UNIT_MODEL,                        \
+   .parse = options_parse_model, .absent = "what the weights file says", .help = HELP}
 
 #define ROW_DATA(F, HELP)                                                                                            \
   {.kind = OPTION_TEXT, .name = "data", F(data), .value = "DATA", .required = true, .unit = "data set", .help = HELP}

@@ -18,6 +18,17 @@
 
 const char *const program_models[PROGRAM_MODELS] = {"resnet18", "lenet"};
 
+const char *options_parse_model(const char *text, void *target) {
+  bool known = cvy_onnx_is_file(text);
+  for (int i = 0; i < PROGRAM_MODELS; i++) known = known || strcmp(text, program_models[i]) == 0;
+  if (known) *(const char **)target = text;
+  return known ? NULL : "expected resnet18, lenet, or the name of an ONNX file, which ends in .onnx";
+}
+
+cvy_status program_model_net(const char *model, cvy_net **out) {
+  return cvy_onnx_is_file(model) ? cvy_onnx_import(model, 0, 0, 0, out) : cvy_net_model(model, 1, 28, 28, 10, out);
+}
+
 const char *program_math_name(cvy_math math) { return math == CVY_MATH_TF32 ? "tf32" : "fp32"; }
 const char *program_exchange_name(cvy_exchange_kind kind) { return kind == CVY_EXCHANGE_BF16 ? "bf16" : "fp32"; }
 
@@ -261,9 +272,10 @@ cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64
                            .strict = images->strict};
 }
 
-cvy_model_facts program_facts(const char *model, const cvy_data *data, const image_options *images,
+cvy_model_facts program_facts(const char *model, const cvy_net *net, const cvy_data *data, const image_options *images,
                               const cvy_input_params *input) {
   cvy_model_facts facts = {.model = model,
+                           .graph = cvy_onnx_is_file(model) ? cvy_net_fingerprint(net) : 0,
                            .channels = data->c,
                            .height = data->h,
                            .width = data->w,
@@ -321,7 +333,7 @@ int program_run_open(const program_run_spec *spec, program_run *out) {
     if (code != EXIT_DONE) return code;
     status = cvy_model_net(spec->weights, spec->facts, &out->net);
   } else {
-    status = cvy_net_model(spec->model, out->data->c, out->data->h, out->data->w, out->data->classes, &out->net);
+    status = cvy_net_open(spec->model, out->data->c, out->data->h, out->data->w, out->data->classes, &out->net);
   }
   if (status != CVY_OK) return program_exit_code(status);
   status = cvy_devices_select(spec->devices, &out->devices);

@@ -18,9 +18,13 @@ int cmd_tune(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_data(int argc, char **argv);
 
-/* Names of the networks, in the order of --model's choices. */
+/* Names of the networks that the program has. */
 enum { PROGRAM_MODELS = 2 };
 extern const char *const program_models[PROGRAM_MODELS];
+/* For OPTION_PARSE with const char *: one of them, or the name of an ONNX file. */
+const char *options_parse_model(const char *text, void *target);
+/* The network of a --model, where no data say its input: 28x28x1 and ten classes, or what its file says. */
+cvy_status program_model_net(const char *model, cvy_net **out);
 /* "fp32" or "tf32", as --math has them. Static. */
 const char *program_math_name(cvy_math math);
 /* "fp32" or "bf16", as --exchange has them. Static. */
@@ -95,7 +99,7 @@ cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64
  * are measured (several devices, or a run that `tunes`), since it would take a core away. */
 int program_run_open(const program_run_spec *spec, program_run *out);
 /* The facts of a network that is trained on this data, for --save and --checkpoint. Texts are borrowed. */
-cvy_model_facts program_facts(const char *model, const cvy_data *data, const image_options *images,
+cvy_model_facts program_facts(const char *model, const cvy_net *net, const cvy_data *data, const image_options *images,
                               const cvy_input_params *input);
 /* Takes the images' size and channels from the facts where the command line has none. */
 void program_take_images(const cvy_model_facts *facts, image_options *images);

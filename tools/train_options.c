@@ -11,7 +11,7 @@
 #include "tools/weights_facts.h"
 
 static const char *const inits[] = {
-    [CVY_INIT_D2L] = "d2l", [CVY_INIT_HE] = "he", [CVY_INIT_XAVIER] = "xavier", [CVY_INIT_TORCH] = "torch"};
+    [CVY_INIT_D2L] = "d2l", [CVY_INIT_HE] = "he", [CVY_INIT_XAVIER] = "xavier", [CVY_INIT_TORCH] = "torch", [CVY_INIT_NET] = "file"};
 static const char *const optimizers[] = {
     [CVY_OPTIMIZER_SGD] = "sgd", [CVY_OPTIMIZER_ADAM] = "adam", [CVY_OPTIMIZER_ADAMW] = "adamw"};
 static const char *const tunes[] = {[CVY_TUNE_CACHED] = "cached", [CVY_TUNE_OFF] = "off", [CVY_TUNE_QUICK] = "quick"};
@@ -19,7 +19,8 @@ static const char *const tunes[] = {[CVY_TUNE_CACHED] = "cached", [CVY_TUNE_OFF]
 #define FIELD(name) .offset = offsetof(train_options, name)
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "Network and data"},
-    ROW_MODEL_REQUIRED(FIELD, "the network: resnet18 (D2L's variant) or lenet"),
+    ROW_MODEL_REQUIRED(FIELD, "the network: resnet18 (D2L's variant), lenet, or one of another program from an ONNX file, with "
+                              "the weights that it holds (--init draws others)"),
     ROW_DATA(FIELD, HELP_DATA),
     ROW_DATA_DIR(FIELD),
     ROW_CLASSES(FIELD),
@@ -208,7 +209,7 @@ static const option_row rows[] = {
      .deflt = "d2l",
      .help = "first weights: N(0, 0.01^2) as in the book, N(0, 2/inputs), torch's xavier_uniform_, or PyTorch's "
              "defaults, "
-             "which draw biases, too"},
+             "which draw biases, too. An ONNX file brings its own, which count unless this is given"},
     {.kind = OPTION_TEXT,
      .name = "init-from",
      FIELD(init_from),
@@ -497,12 +498,17 @@ static int take_from_checkpoint(void *target, option_set *given) {
 /* The network of --init-from, if the user does not name one. cmd_train compares another one with the file. */
 static int take_from_weights(train_options *o, option_set *given) {
   cvy_model_facts *facts = NULL;
-  int model = 0;
+  static char *model; /* options are borrowed to the end of the program */
+  const char *found = NULL;
   if (!o->init_from || o->opened || options_given(&table, *given, "model")) return OPTIONS_GO_ON;
-  const int code = weights_facts("train", o->init_from, false, &model, &facts);
+  const int code = weights_facts("train", o->init_from, &found, &facts);
+  if (found && !(model && strcmp(model, found) == 0)) { /* the same for all runs of a sweep */
+    free(model);
+    model = strdup(found);
+  }
   cvy_model_facts_free(&facts);
   if (code != EXIT_DONE) return code;
-  (void)options_take(&table, given, "model", program_models[model], o);
+  if (found && model) (void)options_take(&table, given, "model", model, o);
   return OPTIONS_GO_ON;
 }
 
@@ -511,7 +517,7 @@ static int take_from_files(void *target, option_set *given) {
   return code == OPTIONS_GO_ON ? take_from_weights(target, given) : code;
 }
 
-const char *train_options_model(const train_options *options) { return program_models[options->model]; }
+const char *train_options_model(const train_options *options) { return options->model; }
 const char *train_options_init(const train_options *options) { return inits[options->init]; }
 const char *train_options_tune(const train_options *options) { return tunes[options->tune]; }
 const char *train_options_optimizer(const train_options *options) { return optimizers[options->optimizer]; }
@@ -526,6 +532,7 @@ int train_options_parse(int argc, char **argv, train_options *out) {
   out->seed = out->seeds.values[0];
   if (!train_options_given("split")) out->split.kind = CVY_SPLIT_UNLIKE;
   if (out->no_sync) out->no_eval = true;
+  if (cvy_onnx_is_file(out->model) && !train_options_given("init")) out->init = CVY_INIT_NET;
   return train_options_check(out);
 }
 

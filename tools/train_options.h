@@ -14,7 +14,8 @@
 typedef struct train_options {
   const char *data, *data_dir, *devices, *init_from, *init_skip, *freeze, *lr_mult, *save, *save_best, *checkpoint;
   const char *log, *plot, *report, *trace, *conv_algo;
-  int model, init, tune, math, on_device_loss, exchange; /* cvy_tune_mode, cvy_math, …, cvy_exchange_kind */
+  const char *model;
+  int init, tune, math, on_device_loss, exchange; /* cvy_tune_mode, cvy_math, …, cvy_exchange_kind */
   int64_t classes, batch, epochs, seed, run_ahead, staleness, max_steps, keep, verify_every, trace_events, patience;
   int64_t precise_bn;
   int optimizer; /* cvy_optimizer_kind */

@@ -5,9 +5,9 @@
 
 #include "convoy/about.h"
 
-/* The facts of the file, and the place of its network in program_models: *model is the user's where `given`. *facts
- * NULL: the file has none that tell the network, and the user has said it; cvy_model_facts_free. EXIT_DONE, or the exit
- * status with the reason said: neither says it, or the two differ. */
-int weights_facts(const char *verb, const char *path, bool given, int *model, cvy_model_facts **facts);
+/* The facts of the file, and the network that it belongs to: *model is the user's --model, NULL: not given; else it
+ * lives as long as the facts. *facts NULL: the file has none that tell the network, and the user has said it;
+ * cvy_model_facts_free. EXIT_DONE, or the exit status with the reason said: neither says it, or the two differ. */
+int weights_facts(const char *verb, const char *path, const char **model, cvy_model_facts **facts);
 
 #endif

@@ -4,6 +4,7 @@
 #define CONVOY_ABOUT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "convoy/status.h"
 
@@ -16,11 +17,13 @@ enum { CVY_INPUT_CHANNELS_MOST = 16 };
 
 /* The facts of a trained network that its tensors do not tell. Weights files and checkpoints keep them in the header,
  * `__metadata__`, under the key "convoy", as one JSON object with sorted keys:
- *   {"classes":10,"class_names":[…],"deviation":[…],"gray":true,"input":[channels,height,width],"mean":[…],
- *    "model":"lenet","size":[size_h,size_w]}
- * Of these class_names, deviation and mean, gray, model and size are there if they are set; other keys are ignored. */
+ *   {"classes":10,"class_names":[…],"deviation":[…],"graph":"0123456789abcdef","gray":true,
+ *    "input":[channels,height,width],"mean":[…],"model":"lenet","size":[size_h,size_w]}
+ * Of these class_names, deviation and mean, graph, gray, model and size are there if they are set; other keys are
+ * ignored. */
 typedef struct cvy_model_facts {
-  const char *model; /* "resnet18", "lenet"; NULL: a network of the program's own */
+  const char *model; /* "resnet18", "lenet", an ONNX file as the user named it; NULL: a network of the program's own */
+  uint64_t graph;    /* cvy_net_fingerprint of an ONNX file's network; 0: not told */
   int channels, height, width, classes;
   const char *const *class_names; /* `classes` of them, UTF-8; NULL: classes are numbers */
   /* How pictures become height x width (cvy_data_params): -1: shorter side to size_w, centre crop; 0, 0: not at all. */

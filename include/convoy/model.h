@@ -23,12 +23,19 @@
 extern "C" {
 #endif
 
+/* The network that the facts describe, after the names and shapes of the tensors of `path` were compared with it, so
+ * that no device takes memory for a network that is not in the file. Where the model is an ONNX file, it is the one of
+ * that name or, if there is none, the one beside `path`. Errors as of cvy_net_open and cvy_team_load; CVY_E_MISMATCH
+ * also: the ONNX file has another graph than the facts tell. */
+cvy_status cvy_model_net(const char *path, const cvy_model_facts *facts, cvy_net **out);
+
 /* A trained network on devices, ready for predictions. One thread at a time. */
 typedef struct cvy_model cvy_model;
 /* Zero means the default everywhere. */
 typedef struct cvy_model_params {
   int batch;                    /* samples at a time, all devices together, for which memory is planned; 0: 256 */
   const cvy_model_facts *facts; /* for a file that has none; copied */
+  const char *model; /* an ONNX file instead of the one that the file names; NULL: that one */
   const char *conv_algo;        /* as in cvy_team_params */
   cvy_math math;
   const cvy_stop *stop; /* requested: a prediction ends with CVY_E_INTERRUPTED; borrowed */

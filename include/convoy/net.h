@@ -121,9 +121,6 @@ cvy_status cvy_net_lenet(int channels, int height, int width, int classes, cvy_n
 /* By name ("resnet18", "lenet"); CVY_E_ARGUMENT with the list of names if there is no such model. */
 cvy_status cvy_net_model(const char *name, int channels, int height, int width, int classes, cvy_net **out);
 
-/* The network that the facts describe, after the names and shapes of the file's tensors were compared with it, so that
- * no device takes memory for a network that is not in the file. Errors as of cvy_net_model and cvy_team_load. */
-cvy_status cvy_model_net(const char *path, const cvy_model_facts *facts, cvy_net **out);
 /* How bytes reach the network that the facts describe: cvy_team_params.input, without augmentation. Pure. */
 cvy_input_params cvy_model_input(const cvy_model_facts *facts);
 /* A data set's class of this name may be class i of the facts, which may hold it cut off (cvy_team_describe). Pure. */

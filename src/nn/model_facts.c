@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Facts of a model. Outline: checks · writing · reading · the network. */
+ * Facts of a model. Outline: checks · writing · reading. */
 #include "src/nn/model_facts.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "src/base/text.h"
 #include "src/nn/weights.h"
 
-enum { MOST_SIDE = 65536, MOST_CLASSES = 65535, NAME_BYTES = 64 }; /* as in convoy/data.h, which no network reads */
+enum { MOST_SIDE = 65536, MOST_CLASSES = 65535, NAME_BYTES = 64, FILE_NAME_BYTES = 1024 }; /* as in convoy/data.h, which no network reads */
 /* Values of the JSON text beside the names of classes: more are refused before Jansson takes memory for them. */
 enum { MORE_VALUES = 1024 };
 
@@ -28,23 +29,26 @@ cvy_input_params cvy_model_input(const cvy_model_facts *facts) {
 
 static bool is_side(int n) { return n >= 1 && n <= MOST_SIDE; }
 
-static bool is_name(const char *name) {
-  const size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
-  return n > 0 && n < NAME_BYTES && !name[n];
-}
-
 static bool is_plain(const char *text) {
   for (; *text; text++)
     if ((unsigned char)*text < ' ' || *text == 127) return false;
   return true;
 }
 
+/* One of the program's own networks, or the name of an ONNX file. */
+static bool is_name(const char *name) {
+  const size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"), all = strlen(name);
+  if (n > 0 && n < NAME_BYTES && !name[n]) return true;
+  return all > 5 && all < FILE_NAME_BYTES && !strcmp(name + all - 5, ".onnx") && is_plain(name);
+}
+
 /* `where` is in front of the message, code its status. The names of classes are the caller's matter. */
 static cvy_status check(const char *where, cvy_status code, const cvy_model_facts *f) {
   cvy_status status = CVY_OK;
   CVY_REQUIRE(!f->model || is_name(f->model), code,
-              "%sthe model's name is no name: 1 to %d letters, digits, '_', '.' and '-' are possible", where,
-              NAME_BYTES - 1);
+              "%sthe model's name is no name: 1 to %d letters, digits, '_', '.' and '-' are possible, or a file's of up to %d "
+              "bytes that ends in .onnx",
+              where, NAME_BYTES - 1, FILE_NAME_BYTES - 1);
   CVY_REQUIRE(is_side(f->channels) && is_side(f->height) && is_side(f->width), code,
               "%sthe model's input is %dx%dx%d (channels, height, width): 1 to %d are possible", where, f->channels,
               f->height, f->width, MOST_SIDE);
@@ -103,10 +107,18 @@ static json_t *reals(const float *values, int n) {
   return list;
 }
 
+/* A file's name need be no UTF-8. */
+static json_t *model_json(const char *model) {
+  char fit[FILE_NAME_BYTES];
+  cvy_utf8_copy(model, fit, sizeof fit);
+  return json_string(fit);
+}
+
 static bool put_all(json_t *o, const cvy_model_facts *f) {
   bool ok = put(o, "classes", json_integer(f->classes)) &&
             put(o, "input", json_pack("[i,i,i]", f->channels, f->height, f->width));
-  if (f->model) ok = ok && put(o, "model", json_string(f->model));
+  if (f->model) ok = ok && put(o, "model", model_json(f->model));
+  if (f->graph) ok = ok && put(o, "graph", json_sprintf("%016" PRIx64, f->graph));
   if (f->gray) ok = ok && put(o, "gray", json_true());
   if (f->size_h || f->size_w) ok = ok && put(o, "size", json_pack("[i,i]", f->size_h, f->size_w));
   if (f->n_channels)
@@ -217,7 +229,8 @@ static cvy_status read_object(const char *path, const char *where, const json_t 
   cvy_model_facts *const f = &b->facts;
   const json_t *const classes = json_object_get(o, "classes"), *const model = json_object_get(o, "model"),
                       *const gray = json_object_get(o, "gray"), *const size = json_object_get(o, "size"),
-                      *const mean = json_object_get(o, "mean"), *const deviation = json_object_get(o, "deviation");
+                      *const mean = json_object_get(o, "mean"), *const deviation = json_object_get(o, "deviation"),
+                      *const graph = json_object_get(o, "graph");
   CVY_REQUIRE(
       json_is_integer(classes) && json_integer_value(classes) >= 1 && json_integer_value(classes) <= MOST_CLASSES,
       CVY_E_FORMAT, "%sclasses is no whole number from 1 to %d", where, MOST_CLASSES);
@@ -225,6 +238,8 @@ static cvy_status read_object(const char *path, const char *where, const json_t 
   CVY_REQUIRE(read_ints(json_object_get(o, "input"), (int *const[]){&f->channels, &f->height, &f->width}, 3),
               CVY_E_FORMAT, "%sinput is no list of three whole numbers: channels, height, width", where);
   CVY_REQUIRE(!model || json_is_string(model), CVY_E_FORMAT, "%smodel is no text", where);
+  CVY_REQUIRE(!graph || (json_string_length(graph) == 16 && cvy_parse_uint(json_string_value(graph), 16, &f->graph)),
+              CVY_E_FORMAT, "%sgraph is no number of 16 hexadecimal digits", where);
   CVY_REQUIRE(!gray || json_is_boolean(gray), CVY_E_FORMAT, "%sgray is neither true nor false", where);
   f->gray = json_is_true(gray);
   CVY_REQUIRE(!size || read_ints(size, (int *const[]){&f->size_h, &f->size_w}, 2), CVY_E_FORMAT,
@@ -278,21 +293,5 @@ cvy_status cvy_model_facts_read(const char *path, cvy_model_facts **out) {
   if (text) CVY_TRY(cvy_facts_parse(path, text, out));
 fail:
   cvy_st_close(&file);
-  return status;
-}
-
-/* ---- the network ---- */
-
-cvy_status cvy_model_net(const char *path, const cvy_model_facts *facts, cvy_net **out) {
-  cvy_status status = CVY_OK;
-  cvy_net *net = NULL;
-  *out = NULL;
-  CVY_REQUIRE(facts->model, CVY_E_ARGUMENT, "%s does not say which model it is: resnet18 or lenet?", path);
-  CVY_TRY(cvy_net_model(facts->model, facts->channels, facts->height, facts->width, facts->classes, &net));
-  CVY_TRY(cvy_weights_check(cvy_net_layout(net), path));
-  *out = net;
-  net = NULL;
-fail:
-  cvy_net_destroy(&net);
   return status;
 }

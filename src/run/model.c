@@ -2,9 +2,16 @@
  * A trained network that makes predictions (convoy/model.h): a team whose data set is what the caller gives. */
 #include "convoy/model.h"
 
+#include <inttypes.h>
+#include <string.h>
+
 #include "convoy/data.h"
+#include "convoy/onnx.h"
+#include "src/base/file.h"
 #include "src/base/mem.h"
+#include "src/base/text.h"
 #include "src/nn/model_facts.h"
+#include "src/nn/weights.h"
 
 struct cvy_model {
   cvy_model_facts *facts;
@@ -15,6 +22,50 @@ struct cvy_model {
   uint16_t *labels; /* zeros: there are none */
   int n_labels;
 };
+
+/* ---- the network ---- */
+
+/* An ONNX file of this name, else of the same name beside the weights; cvy_free. */
+static cvy_status find_onnx(const char *path, const char *model, char **out) {
+  cvy_status status = CVY_OK;
+  const char *const slash = strrchr(path, '/'), *const model_slash = strrchr(model, '/');
+  cvy_text beside = {0};
+  if (slash) cvy_text_add_bytes(&beside, path, (size_t)(slash - path) + 1);
+  cvy_text_add(&beside, "%s", model_slash ? model_slash + 1 : model);
+  const bool there = cvy_file_exists(model);
+  CVY_REQUIRE(!beside.failed, CVY_E_MEMORY, "out of host memory");
+  CVY_REQUIRE(there || cvy_file_exists(cvy_text_get(&beside)), CVY_E_ARGUMENT,
+              "%s holds weights of the network in '%s', and there is no such file, nor %s: name it (--model F.onnx)", path,
+              model, cvy_text_get(&beside));
+  *out = cvy_strdup(there ? model : cvy_text_get(&beside));
+  CVY_REQUIRE(*out, CVY_E_MEMORY, "out of host memory");
+fail:
+  cvy_text_clear(&beside);
+  return status;
+}
+
+cvy_status cvy_model_net(const char *path, const cvy_model_facts *facts, cvy_net **out) {
+  cvy_status status = CVY_OK;
+  cvy_net *net = NULL;
+  char *file = NULL;
+  *out = NULL;
+  CVY_REQUIRE(facts->model, CVY_E_ARGUMENT, "%s does not say which model it is: resnet18 or lenet?", path);
+  if (cvy_onnx_is_file(facts->model)) CVY_TRY(find_onnx(path, facts->model, &file));
+  CVY_TRY(cvy_net_open(file ? file : facts->model, facts->channels, facts->height, facts->width, facts->classes, &net));
+  CVY_REQUIRE(!file || !facts->graph || facts->graph == cvy_net_fingerprint(net), CVY_E_MISMATCH,
+              "%s was trained with another network than that in %s: its graph has the number %016" PRIx64
+              ", this one's is %016" PRIx64,
+              path, file, facts->graph, cvy_net_fingerprint(net));
+  CVY_TRY(cvy_weights_check(cvy_net_layout(net), path));
+  *out = net;
+  net = NULL;
+fail:
+  cvy_net_destroy(&net);
+  cvy_free(file);
+  return status;
+}
+
+/* ---- predictions ---- */
 
 /* Takes the facts of the file, else the caller's. */
 static cvy_status find_facts(const char *path, const cvy_model_facts *given, cvy_model_facts **out) {
@@ -39,7 +90,9 @@ cvy_status cvy_model_open(const char *path, const char *devices, const cvy_model
   *out = NULL;
   CVY_REQUIRE(m, CVY_E_MEMORY, "out of host memory");
   CVY_TRY(find_facts(path, p.facts, &m->facts));
-  CVY_TRY(cvy_model_net(path, m->facts, &m->net));
+  cvy_model_facts facts = *m->facts;
+  if (p.model) facts.model = p.model;
+  CVY_TRY(cvy_model_net(path, &facts, &m->net));
   CVY_TRY(cvy_devices_select(devices ? devices : "auto", &m->devices));
   CVY_TRY(cvy_team_create(m->devices, m->net,
                           &(cvy_team_params){.batch = p.batch,
