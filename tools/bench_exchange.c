@@ -513,8 +513,8 @@ int bench_exchange_main(int argc, char **argv) {
   }
   if (print)
     printf("%s: %.1f MiB of gradients; the host copies %.1f GB/s\n%-40s %-8s %10s %8s %8s %12s %9s %12s %9s\n",
-           options.model, (double)run.flat.n_floats * 4 / (1 << 20), run.copy_gbs, "device", "exchange",
-           "bucket MiB", "buckets", "pack ms", "to host ms", "GB/s", "to device ms", "GB/s");
+           options.model, (double)run.flat.n_floats * 4 / (1 << 20), run.copy_gbs, "device", "exchange", "bucket MiB",
+           "buckets", "pack ms", "to host ms", "GB/s", "to device ms", "GB/s");
   for (int i = 0; i < options.buckets.n; i++) {
     for (int packs = 0; packs < 2; packs++) {
       run.packs = packs;
@@ -527,9 +527,9 @@ fail:
   code = program_exit_code(status);
   if (code == EXIT_DONE && options.json) {
     json_t *const out = bench_json("exchange", json_incref(devices));
-    json_object_update_new(out,
-                           json_pack("{ss sI sf sO}", "model", options.model, "gradient_bytes",
-                                     (json_int_t)(run.flat.n_floats * 4), "host_copy_gbs", run.copy_gbs, "team", team));
+    json_object_update_new(
+        out, json_pack("{ss sI sf sO}", "model", options.model, "gradient_bytes", (json_int_t)(run.flat.n_floats * 4),
+                       "host_copy_gbs", run.copy_gbs, "team", team));
     if (!program_write_json(options.json, out)) code = EXIT_FAILED;
   }
   json_decref(devices);

@@ -410,8 +410,8 @@ static void print_all(const fleet_run *run) {
   char *const labels = fleet_labels(run->fleet), text[512];
   const double most_s = fmax(slowest_share(run, -1), run->links_s);
   progress_end();
-  printf("%s, batch %d, gradients %s, %d nodes over %s\n", run->options->model,
-         (int)run->options->batch, program_exchange_name((cvy_exchange_kind)run->options->exchange), run->n_nodes,
+  printf("%s, batch %d, gradients %s, %d nodes over %s\n", run->options->model, (int)run->options->batch,
+         program_exchange_name((cvy_exchange_kind)run->options->exchange), run->n_nodes,
          cvy_fleet_link(run->fleet)->kind);
   for (char *node = labels ? strtok(labels, "|") : NULL; node; node = strtok(NULL, "|"))
     printf("  %.76s\n", node + strspn(node, " "));
@@ -458,11 +458,10 @@ static json_t *result_json(const fleet_run *run) {
   }
   json_t *const out = bench_json("fleet", labels);
   json_object_update_new(
-      out,
-      json_pack("{ss si ss ss so sf sf sf}", "model", run->options->model, "batch",
-                (int)run->options->batch, "exchange", program_exchange_name((cvy_exchange_kind)run->options->exchange),
-                "link", cvy_fleet_link(run->fleet)->kind, "nodes", nodes, "links_ms", 1e3 * run->links_s,
-                "predicted_ms", 1e3 * run->predicted_s, "measured_ms", 1e3 * run->measured_s));
+      out, json_pack("{ss si ss ss so sf sf sf}", "model", run->options->model, "batch", (int)run->options->batch,
+                     "exchange", program_exchange_name((cvy_exchange_kind)run->options->exchange), "link",
+                     cvy_fleet_link(run->fleet)->kind, "nodes", nodes, "links_ms", 1e3 * run->links_s, "predicted_ms",
+                     1e3 * run->predicted_s, "measured_ms", 1e3 * run->measured_s));
   return out;
 }
 
@@ -473,10 +472,9 @@ static cvy_status compare_nodes(const fleet_run *run) {
   const fleet_bench_options *const o = run->options;
   json_t *const shares = json_array();
   for (int i = 0; i < o->shares.list.n; i++) json_array_append_new(shares, json_real(o->shares.list.values[i]));
-  json_t *const own =
-      json_pack("{ss ss sI ss sI sI so}", "version", cvy_version(), "model", o->model, "batch",
-                (json_int_t)o->batch, "exchange", program_exchange_name((cvy_exchange_kind)o->exchange), "steps",
-                (json_int_t)o->steps, "rounds", (json_int_t)o->rounds, "shares", shares);
+  json_t *const own = json_pack("{ss ss sI ss sI sI so}", "version", cvy_version(), "model", o->model, "batch",
+                                (json_int_t)o->batch, "exchange", program_exchange_name((cvy_exchange_kind)o->exchange),
+                                "steps", (json_int_t)o->steps, "rounds", (json_int_t)o->rounds, "shares", shares);
   const cvy_status status = cvy_muster_compare(run->fleet, own);
   json_decref(own);
   return status;

@@ -231,10 +231,9 @@ static json_t *result_json(const plan_run *run) {
     if (run->sums[place].launches) json_array_append_new(passes, sum_json(run, place));
   for (int i = 0; i < n; i++) json_array_append_new(steps, launch_json(run, &launches[i]));
   return json_pack("{ss ss ss ss sI si si si sf so so}", "version", cvy_version(), "word", "plan", "device",
-                   run->known->name, "model", run->options->model, "batch",
-                   (json_int_t)run->options->batch, "launches", run->launches, "conv_launches", run->conv_launches,
-                   "linear_launches", run->linear_launches, "expected_ms", 1e3 * run->seconds, "passes", passes,
-                   "steps", steps);
+                   run->known->name, "model", run->options->model, "batch", (json_int_t)run->options->batch, "launches",
+                   run->launches, "conv_launches", run->conv_launches, "linear_launches", run->linear_launches,
+                   "expected_ms", 1e3 * run->seconds, "passes", passes, "steps", steps);
 }
 
 static void print_fill(double fill) {
@@ -284,8 +283,8 @@ static void print_result(const plan_run *run) {
   if (run->options->launches) print_launches(run);
   else print_passes(run);
   printf("%s, batch %lld on a %s: %d launches a step\n%d of convolutions, %d of linear layers; expected %.3f ms\n",
-         run->options->model, (long long)run->options->batch, run->known->name, run->launches,
-         run->conv_launches, run->linear_launches, 1e3 * run->seconds);
+         run->options->model, (long long)run->options->batch, run->known->name, run->launches, run->conv_launches,
+         run->linear_launches, 1e3 * run->seconds);
 }
 
 /* ---- the word ---- */

@@ -505,8 +505,8 @@ static json_t *result_json(const scaling_run *run) {
                                     alone / strong.step_s, "weak_efficiency", alone / weak.step_s));
   }
   json_t *const out = bench_json("scaling", devices);
-  json_object_update_new(out, json_pack("{ss si so so}", "model", run->options->model, "batch", batch,
-                                        "teams", teams, "extrapolated", more));
+  json_object_update_new(out, json_pack("{ss si so so}", "model", run->options->model, "batch", batch, "teams", teams,
+                                        "extrapolated", more));
   return out;
 }
 

@@ -419,11 +419,10 @@ static json_t *result_json(const train_run *run, json_t *devices) {
   char size[64];
   snprintf(size, sizeof size, "%dx%dx%d", run->data->h, run->data->w, run->data->c);
   json_object_update_new(
-      out,
-      json_pack("{ss ss sI sb si sf sf sf sf sf}", "model", run->options->model, "input", size, "batch",
-                (json_int_t)run->options->batch, "inference", run->options->inference, "steps", run->step_ms.n, "img_s",
-                1e3 * batch / run->spread.median, "img_s_best", 1e3 * batch / run->best_ms, "step_ms",
-                run->spread.median, "step_ms_low", run->spread.low, "step_ms_high", run->spread.high));
+      out, json_pack("{ss ss sI sb si sf sf sf sf sf}", "model", run->options->model, "input", size, "batch",
+                     (json_int_t)run->options->batch, "inference", run->options->inference, "steps", run->step_ms.n,
+                     "img_s", 1e3 * batch / run->spread.median, "img_s_best", 1e3 * batch / run->best_ms, "step_ms",
+                     run->spread.median, "step_ms_low", run->spread.low, "step_ms_high", run->spread.high));
   json_object_update_new(
       out, json_pack("{sf sf sf sf sf sf so sO?}", "gflops", gflops_of(run), "peak_gflops", run->peak_gflops,
                      "fraction_of_peak", gflops_of(run) / run->peak_gflops, "peak_mib", peak_mib_of(run), "device_mib",
@@ -500,7 +499,8 @@ int bench_train_main(int argc, char **argv) {
   int code = options_parse(&table, argc, argv, &options, &given);
   if (code != OPTIONS_GO_ON) return code;
   if (cvy_onnx_is_file(options.model) && options_given(&table, given, "input"))
-    return options_error("bench train", "--input with --model %s: expected one of resnet18 and lenet, a file has its own",
+    return options_error("bench train",
+                         "--input with --model %s: expected one of resnet18 and lenet, a file has its own",
                          options.model);
   code = bench_begin(table.verb, options.json, options.quiet, options.devices, &run.devices);
   if (code != EXIT_DONE) return code;

@@ -93,8 +93,8 @@ static bool result_print(const eval_options *options, const program_run *run, co
     for (int i = 0; i < cvy_devices_count(run->devices); i++)
       json_array_append_new(devices, json_string(cvy_devices_label(run->devices, i)));
     json_t *const json = json_pack(
-        "{ss ss so so so* so sf si si so so}", "version", cvy_version(), "model", options->model,
-        "weights", program_text_json(options->weights), "data", program_text_json(options->data), "nodes",
+        "{ss ss so so so* so sf si si so so}", "version", cvy_version(), "model", options->model, "weights",
+        program_text_json(options->weights), "data", program_text_json(options->data), "nodes",
         fleet ? fleet_json(fleet) : NULL, "devices", devices, "test_acc", result->accuracy, "correct", result->correct,
         "images", result->images, "loss", json_number(result->loss), "sec", json_number(result->seconds));
     json_t *const more = answers ? confusion_json(answers) : NULL;
@@ -128,8 +128,7 @@ int cmd_eval(int argc, char **argv) {
   if (code == EXIT_DONE && cvy_fleet_writes(fleet)) code = program_try_output("eval", "--json", options.json, true);
   if (code == EXIT_DONE && cvy_fleet_writes(fleet))
     code = program_try_output("eval", "--confusion", options.confusion, true);
-  if (code == EXIT_DONE && options.weights)
-    code = weights_facts("eval", options.weights, &options.model, &facts);
+  if (code == EXIT_DONE && options.weights) code = weights_facts("eval", options.weights, &options.model, &facts);
   if (code != EXIT_DONE) {
     cvy_fleet_close(&fleet);
     return code;

@@ -264,14 +264,13 @@ static int run(prediction *p, const cvy_model_facts *given) {
   const predict_options *const o = p->options;
   progress_start(o->quiet, 1, 0);
   wait_line_begin();
-  cvy_status status = cvy_model_open(
-      o->weights, o->devices,
-      &(cvy_model_params){.batch = (int)o->batch,
-                          .facts = given,
-                          .model = given ? NULL : o->model,
-                          .conv_algo = o->conv_algo,
-                          .math = (cvy_math)o->math},
-      &p->model);
+  cvy_status status = cvy_model_open(o->weights, o->devices,
+                                     &(cvy_model_params){.batch = (int)o->batch,
+                                                         .facts = given,
+                                                         .model = given ? NULL : o->model,
+                                                         .conv_algo = o->conv_algo,
+                                                         .math = (cvy_math)o->math},
+                                     &p->model);
   progress_wait_end();
   progress_end();
   if (status != CVY_OK) return program_exit_code_of_select(status);

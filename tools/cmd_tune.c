@@ -156,8 +156,8 @@ static cvy_status make_nets(tuner *t) {
   const bool one = o->model != NULL, file = one && cvy_onnx_is_file(o->model);
   const int c = (int)o->input.c, h = (int)o->input.h, w = (int)o->input.w, classes = (int)o->classes;
   for (int m = 0; m < (one ? 1 : PROGRAM_MODELS); m++)
-    CVY_TRY(cvy_net_open(one ? o->model : program_models[m], c || file ? c : 1, h || file ? h : 28,
-                         w || file ? w : 28, classes || file ? classes : 10, &t->nets[m]));
+    CVY_TRY(cvy_net_open(one ? o->model : program_models[m], c || file ? c : 1, h || file ? h : 28, w || file ? w : 28,
+                         classes || file ? classes : 10, &t->nets[m]));
 fail:
   return status;
 }

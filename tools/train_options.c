@@ -10,8 +10,11 @@
 #include "tools/program_common.h"
 #include "tools/weights_facts.h"
 
-static const char *const inits[] = {
-    [CVY_INIT_D2L] = "d2l", [CVY_INIT_HE] = "he", [CVY_INIT_XAVIER] = "xavier", [CVY_INIT_TORCH] = "torch", [CVY_INIT_NET] = "file"};
+static const char *const inits[] = {[CVY_INIT_D2L] = "d2l",
+                                    [CVY_INIT_HE] = "he",
+                                    [CVY_INIT_XAVIER] = "xavier",
+                                    [CVY_INIT_TORCH] = "torch",
+                                    [CVY_INIT_NET] = "file"};
 static const char *const optimizers[] = {
     [CVY_OPTIMIZER_SGD] = "sgd", [CVY_OPTIMIZER_ADAM] = "adam", [CVY_OPTIMIZER_ADAMW] = "adamw"};
 static const char *const tunes[] = {[CVY_TUNE_CACHED] = "cached", [CVY_TUNE_OFF] = "off", [CVY_TUNE_QUICK] = "quick"};
@@ -19,8 +22,10 @@ static const char *const tunes[] = {[CVY_TUNE_CACHED] = "cached", [CVY_TUNE_OFF]
 #define FIELD(name) .offset = offsetof(train_options, name)
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "Network and data"},
-    ROW_MODEL_REQUIRED(FIELD, "the network: resnet18 (D2L's variant), lenet, or one of another program from an ONNX file, with "
-                              "the weights that it holds (--init draws others)"),
+    ROW_MODEL_REQUIRED(FIELD,
+                       "the network: resnet18 (D2L's variant), lenet, or one of another program from an ONNX file, "
+                       "with "
+                       "the weights that it holds (--init draws others)"),
     ROW_DATA(FIELD, HELP_DATA),
     ROW_DATA_DIR(FIELD),
     ROW_CLASSES(FIELD),

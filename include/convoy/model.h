@@ -35,7 +35,7 @@ typedef struct cvy_model cvy_model;
 typedef struct cvy_model_params {
   int batch;                    /* samples at a time, all devices together, for which memory is planned; 0: 256 */
   const cvy_model_facts *facts; /* for a file that has none; copied */
-  const char *model; /* an ONNX file instead of the one that the file names; NULL: that one */
+  const char *model;            /* an ONNX file instead of the one that the file names; NULL: that one */
   const char *conv_algo;        /* as in cvy_team_params */
   cvy_math math;
   const cvy_stop *stop; /* requested: a prediction ends with CVY_E_INTERRUPTED; borrowed */

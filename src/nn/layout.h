@@ -31,8 +31,8 @@ typedef struct cvy_param {
   int bucket;
   int layer;
   bool frozen;
-  bool decays;     /* under weight decay */
-  float lr_factor; /* of the learning rate */
+  bool decays;          /* under weight decay */
+  float lr_factor;      /* of the learning rate */
   const float *brought; /* the value that the network brings along, in files' order; NULL: none; the network's */
 } cvy_param;
 

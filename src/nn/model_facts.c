@@ -14,7 +14,12 @@
 #include "src/base/text.h"
 #include "src/nn/weights.h"
 
-enum { MOST_SIDE = 65536, MOST_CLASSES = 65535, NAME_BYTES = 64, FILE_NAME_BYTES = 1024 }; /* as in convoy/data.h, which no network reads */
+enum {
+  MOST_SIDE = 65536,
+  MOST_CLASSES = 65535,
+  NAME_BYTES = 64,
+  FILE_NAME_BYTES = 1024
+}; /* as in convoy/data.h, which no network reads */
 /* Values of the JSON text beside the names of classes: more are refused before Jansson takes memory for them. */
 enum { MORE_VALUES = 1024 };
 
@@ -37,7 +42,8 @@ static bool is_plain(const char *text) {
 
 /* One of the program's own networks, or the name of an ONNX file. */
 static bool is_name(const char *name) {
-  const size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"), all = strlen(name);
+  const size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"),
+               all = strlen(name);
   if (n > 0 && n < NAME_BYTES && !name[n]) return true;
   return all > 5 && all < FILE_NAME_BYTES && !strcmp(name + all - 5, ".onnx") && is_plain(name);
 }
@@ -46,7 +52,8 @@ static bool is_name(const char *name) {
 static cvy_status check(const char *where, cvy_status code, const cvy_model_facts *f) {
   cvy_status status = CVY_OK;
   CVY_REQUIRE(!f->model || is_name(f->model), code,
-              "%sthe model's name is no name: 1 to %d letters, digits, '_', '.' and '-' are possible, or a file's of up to %d "
+              "%sthe model's name is no name: 1 to %d letters, digits, '_', '.' and '-' are possible, or a file's of "
+              "up to %d "
               "bytes that ends in .onnx",
               where, NAME_BYTES - 1, FILE_NAME_BYTES - 1);
   CVY_REQUIRE(is_side(f->channels) && is_side(f->height) && is_side(f->width), code,

@@ -55,14 +55,14 @@ cvy_status cvy_onnx_file_open(const char *path, cvy_onnx_file *file) {
   CVY_TRY(cvy_file_read(path, MOST_FILE_BYTES, &data, &size));
   file->budget = size * MEMORY_FACTOR + MEMORY_MORE;
   file->model = onnx__model_proto__unpack(&allocator, size, (const uint8_t *)data);
-  CVY_REQUIRE(file->model, CVY_E_FORMAT, "%s is no ONNX file, or it is damaged: its %zu bytes are no message of ModelProto",
-              path, size);
+  CVY_REQUIRE(file->model, CVY_E_FORMAT,
+              "%s is no ONNX file, or it is damaged: its %zu bytes are no message of ModelProto", path, size);
   CVY_REQUIRE(file->model->graph && file->model->graph->n_node > 0, CVY_E_FORMAT,
               "%s is no ONNX file, or it is empty: it has no graph with nodes", path);
   const int64_t opset = opset_of(file->model);
   CVY_REQUIRE(opset >= LEAST_OPSET && opset <= MOST_OPSET, CVY_E_UNSUPPORTED,
-              "%s uses opset %" PRId64 " of ONNX: %d to %d are possible (opset_version of torch.onnx.export)", path, opset,
-              LEAST_OPSET, MOST_OPSET);
+              "%s uses opset %" PRId64 " of ONNX: %d to %d are possible (opset_version of torch.onnx.export)", path,
+              opset, LEAST_OPSET, MOST_OPSET);
   file->opset = (int)opset;
 fail:
   cvy_free(data);

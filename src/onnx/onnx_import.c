@@ -68,7 +68,8 @@ static cvy_status list_values(cvy_onnx_import_state *im) {
   const char *const path = im->file->path;
   size_t most = g->n_initializer + g->n_input;
   for (size_t i = 0; i < g->n_node; i++) most += g->node[i]->n_output;
-  CVY_REQUIRE(most <= MOST_VALUES, CVY_E_UNSUPPORTED, "%s has %zu tensors: at most %d are possible", path, most, MOST_VALUES);
+  CVY_REQUIRE(most <= MOST_VALUES, CVY_E_UNSUPPORTED, "%s has %zu tensors: at most %d are possible", path, most,
+              MOST_VALUES);
   im->n_slots = 64;
   while (im->n_slots < 2 * most) im->n_slots *= 2;
   im->values = cvy_calloc(most, sizeof *im->values);
@@ -84,8 +85,9 @@ static cvy_status list_values(cvy_onnx_import_state *im) {
   for (size_t i = 0; i < g->n_node; i++)
     for (size_t k = 0; k < g->node[i]->n_output; k++) {
       const char *const name = g->node[i]->output[k];
-      CVY_REQUIRE(!*name || add_value(im, name), CVY_E_FORMAT, "%s: '%.100s' is made twice, the second time by node '%.100s'", path,
-                  name, text_of(g->node[i]->name));
+      CVY_REQUIRE(!*name || add_value(im, name), CVY_E_FORMAT,
+                  "%s: '%.100s' is made twice, the second time by node '%.100s'", path, name,
+                  text_of(g->node[i]->name));
     }
 fail:
   return status;
@@ -98,28 +100,31 @@ static cvy_status read_input(const cvy_onnx_file *file, const Onnx__ValueInfoPro
   cvy_status status = CVY_OK;
   const cvy_onnx_graph *const g = file->model->graph;
   const Onnx__ValueInfoProto *input = NULL;
-  CVY_REQUIRE((double)g->n_input * (double)g->n_initializer <= MOST_PAIRS, CVY_E_UNSUPPORTED, "%s has %zu inputs and %zu initialisers: too many",
-              file->path, g->n_input, g->n_initializer);
+  CVY_REQUIRE((double)g->n_input * (double)g->n_initializer <= MOST_PAIRS, CVY_E_UNSUPPORTED,
+              "%s has %zu inputs and %zu initialisers: too many", file->path, g->n_input, g->n_initializer);
   for (size_t i = 0; i < g->n_input; i++) {
     bool is_initializer = false;
     for (size_t k = 0; k < g->n_initializer && !is_initializer; k++)
       is_initializer = !strcmp(text_of(g->initializer[k]->name), text_of(g->input[i]->name));
     if (is_initializer) continue;
-    CVY_REQUIRE(!input, CVY_E_UNSUPPORTED, "%s has several inputs, '%.100s' and '%.100s': one is possible, the pictures",
-                file->path, text_of(input->name), text_of(g->input[i]->name));
+    CVY_REQUIRE(!input, CVY_E_UNSUPPORTED,
+                "%s has several inputs, '%.100s' and '%.100s': one is possible, the pictures", file->path,
+                text_of(input->name), text_of(g->input[i]->name));
     input = g->input[i];
   }
   CVY_REQUIRE(input, CVY_E_FORMAT, "%s: its graph has no input", file->path);
   const Onnx__ValueInfoProto__Tensor *const t = input->type ? input->type->tensor_type : NULL;
   CVY_REQUIRE(t && t->shape && t->shape->n_dim == 4, CVY_E_UNSUPPORTED,
-              "%s: its input '%.100s' has no four dimensions (samples, channels, height, width)", file->path, text_of(input->name));
-  CVY_REQUIRE(t->elem_type == CVY_ONNX_FLOAT, CVY_E_UNSUPPORTED, "%s: its input '%.100s' is of ONNX's type %d: FLOAT (1) is possible",
-              file->path, text_of(input->name), t->elem_type);
+              "%s: its input '%.100s' has no four dimensions (samples, channels, height, width)", file->path,
+              text_of(input->name));
+  CVY_REQUIRE(t->elem_type == CVY_ONNX_FLOAT, CVY_E_UNSUPPORTED,
+              "%s: its input '%.100s' is of ONNX's type %d: FLOAT (1) is possible", file->path, text_of(input->name),
+              t->elem_type);
   for (int d = 0; d < 3; d++) {
     const int64_t size = t->shape->dim[d + 1]->dim_value;
     CVY_REQUIRE(size >= 0 && size <= 65536, CVY_E_UNSUPPORTED,
-                "%s: its input '%.100s' has %" PRId64 " in dimension %d: up to 65536 are possible", file->path, text_of(input->name),
-                size, d + 1);
+                "%s: its input '%.100s' has %" PRId64 " in dimension %d: up to 65536 are possible", file->path,
+                text_of(input->name), size, d + 1);
     shape[d] = (int)size;
   }
   *out = input;
@@ -144,11 +149,13 @@ static cvy_status begin(cvy_onnx_import_state *im, const int wanted[3]) {
   CVY_TRY(read_input(im->file, &input, shape));
   for (int d = 0; d < 3; d++) {
     CVY_REQUIRE(!wanted[d] || !shape[d] || wanted[d] == shape[d], CVY_E_MISMATCH,
-                "%s has an input of %dx%dx%d (channels, height, width; 0: open), the data are %dx%dx%d: --size changes the data's, or "
+                "%s has an input of %dx%dx%d (channels, height, width; 0: open), the data are %dx%dx%d: --size changes "
+                "the data's, or "
                 "export the network for them",
                 im->file->path, shape[0], shape[1], shape[2], wanted[0], wanted[1], wanted[2]);
     if (wanted[d]) shape[d] = wanted[d];
-    CVY_REQUIRE(shape[d], CVY_E_ARGUMENT, "%s leaves the size of its input open: say it (--input HxWxC)", im->file->path);
+    CVY_REQUIRE(shape[d], CVY_E_ARGUMENT, "%s leaves the size of its input open: say it (--input HxWxC)",
+                im->file->path);
   }
   cvy_onnx_value *const v = add_value(im, text_of(input->name));
   CVY_REQUIRE(v, CVY_E_FORMAT, "%s: a node makes the input, '%.100s'", im->file->path, text_of(input->name));
@@ -174,10 +181,12 @@ static cvy_status find_needed(cvy_onnx_import_state *im, cvy_onnx_value **output
   cvy_status status = CVY_OK;
   const cvy_onnx_graph *const g = im->graph;
   CVY_REQUIRE(g->n_output == 1, CVY_E_UNSUPPORTED,
-              "%s has %zu outputs: one is possible, the classes' (torchvision's googlenet and inception have more: aux_logits=False)",
+              "%s has %zu outputs: one is possible, the classes' (torchvision's googlenet and inception have more: "
+              "aux_logits=False)",
               im->file->path, g->n_output);
   *output = cvy_onnx_find(im, text_of(g->output[0]->name));
-  CVY_REQUIRE(*output, CVY_E_FORMAT, "%s: no node makes the output '%.100s'", im->file->path, text_of(g->output[0]->name));
+  CVY_REQUIRE(*output, CVY_E_FORMAT, "%s: no node makes the output '%.100s'", im->file->path,
+              text_of(g->output[0]->name));
   (*output)->needed = true;
   for (size_t i = g->n_node; i-- > 0;) {
     const cvy_onnx_node *const n = g->node[i];
@@ -253,14 +262,17 @@ static void take_nodes(cvy_onnx_import_state *im) {
 
 static void tell(const cvy_onnx_import_state *im) {
   if (im->n_dropouts)
-    cvy_log_warning("%s: %d Dropout nodes are there as for inference and do nothing: export with training=TrainingMode.TRAINING "
-                    "to train with dropout",
-                    im->file->path, im->n_dropouts);
+    cvy_log_warning(
+        "%s: %d Dropout nodes are there as for inference and do nothing: export with training=TrainingMode.TRAINING "
+        "to train with dropout",
+        im->file->path, im->n_dropouts);
   if (im->n_unnamed)
-    cvy_log_warning("%s: the weights of %d layers have lost their names: the exporter has folded batch normalisation or computed them, "
-                    "and load_state_dict will not take what is trained here (training=TrainingMode.TRAINING, "
-                    "do_constant_folding=False, dynamo=False keep both)",
-                    im->file->path, im->n_unnamed);
+    cvy_log_warning(
+        "%s: the weights of %d layers have lost their names: the exporter has folded batch normalisation or computed "
+        "them, "
+        "and load_state_dict will not take what is trained here (training=TrainingMode.TRAINING, "
+        "do_constant_folding=False, dynamo=False keep both)",
+        im->file->path, im->n_unnamed);
 }
 
 cvy_status cvy_onnx_import(const char *path, int channels, int height, int width, cvy_net **out) {
@@ -279,7 +291,8 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
   CVY_REQUIRE(im.n_refused == 0, CVY_E_UNSUPPORTED, "%s: %d of its %zu nodes cannot be taken", path, im.n_refused,
               im.graph->n_node);
   CVY_TRY(im.status);
-  CVY_REQUIRE(output->kind == CVY_ONNX_NODE, CVY_E_FORMAT, "%s: its output '%.100s' does not depend on its input", path, output->name);
+  CVY_REQUIRE(output->kind == CVY_ONNX_NODE, CVY_E_FORMAT, "%s: its output '%.100s' does not depend on its input", path,
+              output->name);
   CVY_TRY(cvy_net_finish(im.net, output->node));
   for (size_t i = 0; i < im.n_weights; i++) CVY_TRY(bring_weight(&im, &im.weights[i]));
   tell(&im);

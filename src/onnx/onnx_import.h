@@ -28,14 +28,14 @@ typedef struct cvy_onnx_value {
   const char *name;  /* the file's */
   const char *label; /* of a TENSOR: what its layer is called by */
   cvy_onnx_kind kind;
-  bool needed;     /* the output depends on it */
-  int n_readers;   /* nodes that need it */
-  int reader;      /* the last of them */
-  cvy_node node;   /* NODE */
-  bool flat;       /* NODE: (samples, values) instead of (samples, channels, rows, columns) */
+  bool needed;   /* the output depends on it */
+  int n_readers; /* nodes that need it */
+  int reader;    /* the last of them */
+  cvy_node node; /* NODE */
+  bool flat;     /* NODE: (samples, values) instead of (samples, channels, rows, columns) */
   const cvy_onnx_tensor *tensor;
-  bool transposed; /* TENSOR: a matrix, rows and columns swapped */
-  bool used;       /* TENSOR: it is a layer's parameter already */
+  bool transposed;                    /* TENSOR: a matrix, rows and columns swapped */
+  bool used;                          /* TENSOR: it is a layer's parameter already */
   const struct cvy_onnx_value *added; /* NODE: a bias that the layer has taken from the Add behind it */
   int n_whole;
   int64_t whole[CVY_ONNX_WHOLE_MOST];

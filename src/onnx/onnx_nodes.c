@@ -54,8 +54,8 @@ static value *input(state *im, size_t i) {
   }
   value *const v = cvy_onnx_find(im, im->node->input[i]);
   if (!v || v->kind == CVY_ONNX_UNMADE) {
-    cvy_onnx_refuse(im, "it reads '%.100s', which is no initialiser, and no node in front of it makes it (%s)", im->node->input[i],
-                    v ? "nodes in a circle, or in the wrong order" : "a missing tensor");
+    cvy_onnx_refuse(im, "it reads '%.100s', which is no initialiser, and no node in front of it makes it (%s)",
+                    im->node->input[i], v ? "nodes in a circle, or in the wrong order" : "a missing tensor");
     return NULL;
   }
   return v->kind == CVY_ONNX_BAD ? NULL : v;
@@ -140,7 +140,8 @@ static void make_whole(state *im, const int64_t *numbers_of, int n) {
 static bool one_output(state *im) {
   for (size_t k = 1; k < im->node->n_output; k++) {
     const value *const v = *im->node->output[k] ? cvy_onnx_find(im, im->node->output[k]) : NULL;
-    if (v && v->needed) return cvy_onnx_refuse(im, "its output %zu, '%.100s', is read: the first alone is made", k, v->name);
+    if (v && v->needed)
+      return cvy_onnx_refuse(im, "its output %zu, '%.100s', is read: the first alone is made", k, v->name);
   }
   return true;
 }
@@ -173,7 +174,9 @@ int cvy_onnx_weight_input(const cvy_onnx_node *n) {
 
 /* v becomes LAYER.SUFFIX; false: refused. */
 static bool take_weight(state *im, value *v, const char *layer, const char *suffix, bool transposed, float scale) {
-  if (v->used) return cvy_onnx_refuse(im, "'%.100s' is a parameter of another layer already: no two layers can share one", v->name);
+  if (v->used)
+    return cvy_onnx_refuse(im, "'%.100s' is a parameter of another layer already: no two layers can share one",
+                           v->name);
   cvy_onnx_weight *const list = cvy_grow(im->weights, im->n_weights, &im->weights_capacity, 64, sizeof *list);
   if (!list) {
     cvy_log_error("out of host memory");
@@ -218,19 +221,23 @@ static bool read_window(state *im, const int size[2], const int64_t *known, wind
   const int n_kernel = wholes(im, "kernel_shape", kernel, 2), n_stride = wholes(im, "strides", stride, 2),
             n_dilation = wholes(im, "dilations", dilation, 2), n_pads = wholes(im, "pads", pads, 4);
   if (n_kernel == 0 && known) memcpy(kernel, known, sizeof kernel);
-  else if (n_kernel != 2) return cvy_onnx_refuse(im, "attribute kernel_shape has not two numbers: two dimensions are possible");
+  else if (n_kernel != 2)
+    return cvy_onnx_refuse(im, "attribute kernel_shape has not two numbers: two dimensions are possible");
   if (known && (known[0] != kernel[0] || known[1] != kernel[1]))
-    return cvy_onnx_refuse(im, "attribute kernel_shape is %" PRId64 "x%" PRId64 ", its filters are %" PRId64 "x%" PRId64, kernel[0],
-                           kernel[1], known[0], known[1]);
+    return cvy_onnx_refuse(im,
+                           "attribute kernel_shape is %" PRId64 "x%" PRId64 ", its filters are %" PRId64 "x%" PRId64,
+                           kernel[0], kernel[1], known[0], known[1]);
   if ((n_stride != 0 && n_stride != 2) || (n_dilation != 0 && n_dilation != 2) || (n_pads != 0 && n_pads != 4))
     return cvy_onnx_refuse(im, "strides, dilations or pads are not those of two dimensions");
   if (dilation[0] != 1 || dilation[1] != 1)
-    return cvy_onnx_refuse(im, "attribute dilations is %" PRId64 ",%" PRId64 ": 1,1 is possible", dilation[0], dilation[1]);
+    return cvy_onnx_refuse(im, "attribute dilations is %" PRId64 ",%" PRId64 ": 1,1 is possible", dilation[0],
+                           dilation[1]);
   const bool upper = says(im, "auto_pad", "SAME_UPPER"), same = upper || says(im, "auto_pad", "SAME_LOWER");
   for (int d = 0; d < 2; d++) {
     if (!small(kernel[d], 1) || !small(stride[d], 1) || !small(pads[d], 0) || !small(pads[d + 2], 0))
-      return cvy_onnx_refuse(im, "kernel %" PRId64 ", stride %" PRId64 ", pads %" PRId64 " and %" PRId64
-                                 ": kernel and stride must be 1 to 65536, pads 0 to 65536",
+      return cvy_onnx_refuse(im,
+                             "kernel %" PRId64 ", stride %" PRId64 ", pads %" PRId64 " and %" PRId64
+                             ": kernel and stride must be 1 to 65536, pads 0 to 65536",
                              kernel[d], stride[d], pads[d], pads[d + 2]);
     if (same) {
       const int64_t more = ((size[d] + stride[d] - 1) / stride[d] - 1) * stride[d] + kernel[d] - size[d];
@@ -239,8 +246,9 @@ static bool read_window(state *im, const int size[2], const int64_t *known, wind
       pads[d + 2] = all - pads[d];
     }
     if (pads[d] != pads[d + 2])
-      return cvy_onnx_refuse(im, "attribute %s: padding of %" PRId64 " in front and %" PRId64 " behind: equal padding is possible",
-                             same ? "auto_pad" : "pads", pads[d], pads[d + 2]);
+      return cvy_onnx_refuse(
+          im, "attribute %s: padding of %" PRId64 " in front and %" PRId64 " behind: equal padding is possible",
+          same ? "auto_pad" : "pads", pads[d], pads[d + 2]);
     w->kernel[d] = (int)kernel[d];
     w->stride[d] = (int)stride[d];
     w->pad[d] = (int)pads[d];
@@ -253,8 +261,8 @@ static bool read_window(state *im, const int size[2], const int64_t *known, wind
 static bool check_ceil(state *im, const int size[2], const window *w) {
   for (int d = 0; d < 2 && w->ceil; d++)
     if ((size[d] + 2 * w->pad[d] - w->kernel[d]) % w->stride[d] != 0)
-      return cvy_onnx_refuse(im, "attribute ceil_mode is 1 and windows of %d by %d do not fill %d: 0 is possible", w->kernel[d],
-                             w->stride[d], size[d]);
+      return cvy_onnx_refuse(im, "attribute ceil_mode is 1 and windows of %d by %d do not fill %d: 0 is possible",
+                             w->kernel[d], w->stride[d], size[d]);
   return true;
 }
 
@@ -279,8 +287,9 @@ static void take_conv(state *im) {
   if (x) shape_of(im, x, shape);
   if (!read_window(im, shape + 1, dims + 2, &win) || !x) return;
   if (dims[1] != shape[0] || !small(dims[0], 1) || (b && !is_vector(b, dims[0]))) {
-    cvy_onnx_refuse(im, "its filters are %" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64
-                        ", for an input of %d channels%s: they do not fit",
+    cvy_onnx_refuse(im,
+                    "its filters are %" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64
+                    ", for an input of %d channels%s: they do not fit",
                     dims[0], dims[1], dims[2], dims[3], shape[0], b ? " and a bias" : "");
     return;
   }
@@ -305,7 +314,8 @@ static void take_batchnorm(state *im) {
   const float eps = real(im, "epsilon", 1e-5f), momentum = real(im, "momentum", 0.9f);
   if (!one_output(im) || !there) return;
   if (!(eps > 0) || !(eps < 1) || !(momentum >= 0) || !(momentum < 1)) {
-    cvy_onnx_refuse(im, "epsilon is %g and momentum %g: above 0, and 0 to below 1, are possible", (double)eps, (double)momentum);
+    cvy_onnx_refuse(im, "epsilon is %g and momentum %g: above 0, and 0 to below 1, are possible", (double)eps,
+                    (double)momentum);
     return;
   }
   const value *const x = samples(im, 0);
@@ -314,7 +324,8 @@ static void take_batchnorm(state *im) {
   if (!x) return;
   shape_of(im, x, shape);
   if (x->flat && (shape[1] > 1 || shape[2] > 1)) {
-    cvy_onnx_refuse(im, "it normalises %d values in two dimensions, each by itself: channels are possible", shape[0] * shape[1] * shape[2]);
+    cvy_onnx_refuse(im, "it normalises %d values in two dimensions, each by itself: channels are possible",
+                    shape[0] * shape[1] * shape[2]);
     return;
   }
   for (size_t i = 0; i < 4; i++)
@@ -338,12 +349,14 @@ static void add_linear(state *im, const value *x, value *w, bool by_rows, value 
   const bool out_first = by_rows != w->transposed; /* as the tensor lies in the file */
   const int64_t inputs = w->tensor->dims[out_first ? 1 : 0], outputs = w->tensor->dims[out_first ? 0 : 1];
   if (inputs != (int64_t)shape[0] * shape[1] * shape[2] || !small(outputs, 1) || (b && !is_vector(b, outputs))) {
-    cvy_onnx_refuse(im, "its matrix takes %" PRId64 " values and gives %" PRId64 ", for %dx%dx%d values%s: they do not fit", inputs,
-                    outputs, shape[0], shape[1], shape[2], b ? " and a bias" : "");
+    cvy_onnx_refuse(im,
+                    "its matrix takes %" PRId64 " values and gives %" PRId64 ", for %dx%dx%d values%s: they do not fit",
+                    inputs, outputs, shape[0], shape[1], shape[2], b ? " and a bias" : "");
     return;
   }
   name_layer(im, w, layer);
-  if (!take_weight(im, w, layer, "weight", !out_first, alpha) || (b && !take_weight(im, b, layer, "bias", false, beta))) return;
+  if (!take_weight(im, w, layer, "weight", !out_first, alpha) || (b && !take_weight(im, b, layer, "bias", false, beta)))
+    return;
   make(im, cvy_net_linear(im->net, x->node, layer, (int)outputs, !b), true);
 }
 
@@ -353,8 +366,8 @@ static const value *rows(state *im, size_t i) {
   int shape[3];
   if (!x || x->flat) return x;
   shape_of(im, x, shape);
-  cvy_onnx_refuse(im, "its input '%.100s' has four dimensions, %dx%dx%d per sample: a Flatten must be in front", x->name, shape[0],
-                  shape[1], shape[2]);
+  cvy_onnx_refuse(im, "its input '%.100s' has four dimensions, %dx%dx%d per sample: a Flatten must be in front",
+                  x->name, shape[0], shape[1], shape[2]);
   return NULL;
 }
 
@@ -367,8 +380,8 @@ static void take_gemm(state *im) {
   }
   if (!w || (has_input(im, 2) && !b)) return;
   if (!has_dims(w, 2) || !isfinite(alpha) || !isfinite(beta)) {
-    cvy_onnx_refuse(im, "alpha %g, beta %g, a matrix of %zu dimensions: finite factors and two dimensions are possible", (double)alpha,
-                    (double)beta, w->tensor->n_dims);
+    cvy_onnx_refuse(im, "alpha %g, beta %g, a matrix of %zu dimensions: finite factors and two dimensions are possible",
+                    (double)alpha, (double)beta, w->tensor->n_dims);
     return;
   }
   const value *const x = rows(im, 0);
@@ -408,7 +421,8 @@ static void take_add(state *im) {
     return;
   }
   if (a->kind != CVY_ONNX_NODE || b->kind != CVY_ONNX_NODE || a->flat != b->flat) {
-    cvy_onnx_refuse(im, "it adds '%.100s' and '%.100s': two tensors of one shape are possible, or a bias behind MatMul", a->name, b->name);
+    cvy_onnx_refuse(im, "it adds '%.100s' and '%.100s': two tensors of one shape are possible, or a bias behind MatMul",
+                    a->name, b->name);
     return;
   }
   make(im, cvy_net_add(im->net, a->node, b->node), a->flat);
@@ -533,7 +547,8 @@ static void take_identity(state *im) {
 }
 
 static void take_constant(state *im) {
-  const Onnx__AttributeProto *const tensor = attribute(im->node, "value"), *const one = attribute(im->node, "value_int");
+  const Onnx__AttributeProto *const tensor = attribute(im->node, "value"), *const one = attribute(im->node, "value_"
+                                                                                                            "int");
   value *const out = output(im);
   if (tensor && tensor->t && out) {
     out->kind = CVY_ONNX_TENSOR;
@@ -571,7 +586,8 @@ static void take_reshape(state *im) {
   const int n = s ? wholes_of(s, dims) : -1;
   shape_of(im, x, shape);
   const int64_t all = (int64_t)shape[0] * shape[1] * shape[2];
-  const bool rows_first = n == 2 && (dims[0] == 0 || dims[0] == CVY_ONNX_BATCH || dims[0] == 1 || (dims[0] == -1 && dims[1] == all));
+  const bool rows_first =
+      n == 2 && (dims[0] == 0 || dims[0] == CVY_ONNX_BATCH || dims[0] == 1 || (dims[0] == -1 && dims[1] == all));
   if (rows_first && (dims[1] == -1 || dims[1] == all)) flatten(im, x);
   else
     cvy_onnx_refuse(im, "its shape is not (samples, %" PRId64 "): all values of a sample in a row are possible", all);
@@ -598,8 +614,10 @@ static void take_shape(state *im) {
   int shape[3];
   if (!x) return;
   shape_of(im, x, shape);
-  const int64_t dims[4] = {CVY_ONNX_BATCH, x->flat ? (int64_t)shape[0] * shape[1] * shape[2] : shape[0], shape[1], shape[2]};
-  if (whole(im, "start", 0) != 0 || attribute(im->node, "end")) cvy_onnx_refuse(im, "attributes start and end are not possible");
+  const int64_t dims[4] = {CVY_ONNX_BATCH, x->flat ? (int64_t)shape[0] * shape[1] * shape[2] : shape[0], shape[1],
+                           shape[2]};
+  if (whole(im, "start", 0) != 0 || attribute(im->node, "end"))
+    cvy_onnx_refuse(im, "attributes start and end are not possible");
   else make_whole(im, dims, x->flat ? 2 : 4);
 }
 
@@ -655,30 +673,14 @@ static const struct {
   const char *op;
   void (*take)(state *im);
 } ops[] = {
-    {"Add", take_add},
-    {"AveragePool", take_avgpool},
-    {"BatchNormalization", take_batchnorm},
-    {"Cast", take_cast},
-    {"Concat", take_concat},
-    {"Constant", take_constant},
-    {"Conv", take_conv},
-    {"Dropout", take_dropout},
-    {"Flatten", take_flatten},
-    {"Gather", take_gather},
-    {"Gemm", take_gemm},
-    {"GlobalAveragePool", take_global_avgpool},
-    {"Identity", take_identity},
-    {"LogSoftmax", take_softmax},
-    {"MatMul", take_matmul},
-    {"MaxPool", take_maxpool},
-    {"ReduceMean", take_mean},
-    {"Relu", take_relu},
-    {"Reshape", take_reshape},
-    {"Shape", take_shape},
-    {"Softmax", take_softmax},
-    {"Squeeze", take_squeeze},
-    {"Transpose", take_transpose},
-    {"Unsqueeze", take_unsqueeze},
+    {"Add", take_add},           {"AveragePool", take_avgpool}, {"BatchNormalization", take_batchnorm},
+    {"Cast", take_cast},         {"Concat", take_concat},       {"Constant", take_constant},
+    {"Conv", take_conv},         {"Dropout", take_dropout},     {"Flatten", take_flatten},
+    {"Gather", take_gather},     {"Gemm", take_gemm},           {"GlobalAveragePool", take_global_avgpool},
+    {"Identity", take_identity}, {"LogSoftmax", take_softmax},  {"MatMul", take_matmul},
+    {"MaxPool", take_maxpool},   {"ReduceMean", take_mean},     {"Relu", take_relu},
+    {"Reshape", take_reshape},   {"Shape", take_shape},         {"Softmax", take_softmax},
+    {"Squeeze", take_squeeze},   {"Transpose", take_transpose}, {"Unsqueeze", take_unsqueeze},
 };
 
 void cvy_onnx_take_node(state *im) {

@@ -59,8 +59,10 @@ static cvy_status beside(const cvy_onnx_file *file, const char *location, const 
   cvy_text_add(&path, "%s/%s", cvy_text_get(&folder), location);
   *out = NULL;
   CVY_REQUIRE(!folder.failed && !path.failed, CVY_E_MEMORY, "out of host memory");
-  CVY_REQUIRE(*location && *location != '/' && cvy_file_is_in(cvy_text_get(&path), cvy_text_get(&folder), ""), CVY_E_FORMAT,
-              "%s: the values of '%s' lie in '%s', which is not in the file's own folder: nothing is read from elsewhere",
+  CVY_REQUIRE(*location && *location != '/' && cvy_file_is_in(cvy_text_get(&path), cvy_text_get(&folder), ""),
+              CVY_E_FORMAT,
+              "%s: the values of '%s' lie in '%s', which is not in the file's own folder: nothing is read from "
+              "elsewhere",
               file->path, name, location);
   *out = cvy_strdup(cvy_text_get(&path));
   CVY_REQUIRE(*out, CVY_E_MEMORY, "out of host memory");
@@ -74,15 +76,16 @@ static cvy_status read_external(const cvy_onnx_file *file, const cvy_onnx_tensor
                                 void *out) {
   cvy_status status = CVY_OK;
   const char *const location = entry(t, "location"), *const offset_text = entry(t, "offset"),
-             *const length_text = entry(t, "length");
+                    *const length_text = entry(t, "length");
   int64_t offset = 0, length = (int64_t)size;
   char *path = NULL;
   int fd = -1;
-  CVY_REQUIRE(location, CVY_E_FORMAT, "%s: the values of '%s' lie in another file, whose name is missing", file->path, name);
+  CVY_REQUIRE(location, CVY_E_FORMAT, "%s: the values of '%s' lie in another file, whose name is missing", file->path,
+              name);
   CVY_REQUIRE((!offset_text || cvy_parse_int(offset_text, 0, INT64_MAX / 2, &offset)) &&
                   (!length_text || cvy_parse_int(length_text, 0, INT64_MAX / 2, &length)) && (size_t)length == size,
-              CVY_E_FORMAT, "%s: the values of '%s' are at %.40s, %.40s bytes of '%.100s': %zu bytes are needed", file->path,
-              name, offset_text ? offset_text : "0", length_text ? length_text : "all", location, size);
+              CVY_E_FORMAT, "%s: the values of '%s' are at %.40s, %.40s bytes of '%.100s': %zu bytes are needed",
+              file->path, name, offset_text ? offset_text : "0", length_text ? length_text : "all", location, size);
   CVY_TRY(beside(file, location, name, &path));
   CVY_TRY(cvy_file_open(path, &fd));
   CVY_TRY(cvy_file_read_part(fd, path, (size_t)offset, size, out));
@@ -128,7 +131,9 @@ static void to_floats(int type, const void *data, size_t n, float *out) {
 /* Numbers that are no bytes: FLOAT and DOUBLE have lists of their own, the half types share that of int32. */
 static bool from_lists(const cvy_onnx_tensor *t, size_t n, float *out) {
   const int type = t->data_type;
-  const size_t there = type == CVY_ONNX_FLOAT ? t->n_float_data : type == CVY_ONNX_DOUBLE ? t->n_double_data : t->n_int32_data;
+  const size_t there = type == CVY_ONNX_FLOAT    ? t->n_float_data
+                       : type == CVY_ONNX_DOUBLE ? t->n_double_data
+                                                 : t->n_int32_data;
   if (there != n) return false;
   for (size_t i = 0; i < n; i++)
     out[i] = type == CVY_ONNX_FLOAT     ? t->float_data[i]
@@ -147,16 +152,19 @@ cvy_status cvy_onnx_floats(const cvy_onnx_file *file, const cvy_onnx_tensor *t, 
   void *bytes = NULL;
   size_t n;
   *out = NULL;
-  CVY_REQUIRE(type == CVY_ONNX_FLOAT || type == CVY_ONNX_DOUBLE || type == CVY_ONNX_FLOAT16 || type == CVY_ONNX_BFLOAT16,
-              CVY_E_UNSUPPORTED, "%s: tensor '%s' is of ONNX's type %d: FLOAT (1), FLOAT16 (10), DOUBLE (11) and BFLOAT16 (16) "
-              "can be weights",
-              file->path, name, type);
-  CVY_REQUIRE(cvy_onnx_elems(t, &n), CVY_E_FORMAT, "%s: the dimensions of tensor '%s' are negative, or more than 2^31 values",
-              file->path, name);
+  CVY_REQUIRE(
+      type == CVY_ONNX_FLOAT || type == CVY_ONNX_DOUBLE || type == CVY_ONNX_FLOAT16 || type == CVY_ONNX_BFLOAT16,
+      CVY_E_UNSUPPORTED,
+      "%s: tensor '%s' is of ONNX's type %d: FLOAT (1), FLOAT16 (10), DOUBLE (11) and BFLOAT16 (16) "
+      "can be weights",
+      file->path, name, type);
+  CVY_REQUIRE(cvy_onnx_elems(t, &n), CVY_E_FORMAT,
+              "%s: the dimensions of tensor '%s' are negative, or more than 2^31 values", file->path, name);
   const size_t size = n * elem_bytes(type);
   if (!external)
     CVY_REQUIRE(t->has_raw_data ? t->raw_data.len == size : n <= t->n_float_data + t->n_double_data + t->n_int32_data,
-                CVY_E_FORMAT, "%s: tensor '%s' has %zu values by its dimensions, but not their bytes", file->path, name, n);
+                CVY_E_FORMAT, "%s: tensor '%s' has %zu values by its dimensions, but not their bytes", file->path, name,
+                n);
   values = cvy_alloc_unset(n, sizeof *values);
   CVY_REQUIRE(values, CVY_E_MEMORY, "no memory for the %zu values of '%s'", n, name);
   if (external) {
@@ -167,11 +175,12 @@ cvy_status cvy_onnx_floats(const cvy_onnx_file *file, const cvy_onnx_tensor *t, 
   } else if (t->has_raw_data) {
     to_floats(type, t->raw_data.data, n, values);
   } else {
-    CVY_REQUIRE(from_lists(t, n, values), CVY_E_FORMAT, "%s: tensor '%s' has %zu values by its dimensions, but not their bytes",
-                file->path, name, n);
+    CVY_REQUIRE(from_lists(t, n, values), CVY_E_FORMAT,
+                "%s: tensor '%s' has %zu values by its dimensions, but not their bytes", file->path, name, n);
   }
   for (size_t i = 0; i < n; i++)
-    CVY_REQUIRE(isfinite(values[i]), CVY_E_NOT_FINITE, "%s: value %zu of tensor '%s' is not finite", file->path, i, name);
+    CVY_REQUIRE(isfinite(values[i]), CVY_E_NOT_FINITE, "%s: value %zu of tensor '%s' is not finite", file->path, i,
+                name);
   *out = values;
   *n_out = n;
   values = NULL;

@@ -35,8 +35,8 @@ static cvy_status find_onnx(const char *path, const char *model, char **out) {
   const bool there = cvy_file_exists(model);
   CVY_REQUIRE(!beside.failed, CVY_E_MEMORY, "out of host memory");
   CVY_REQUIRE(there || cvy_file_exists(cvy_text_get(&beside)), CVY_E_ARGUMENT,
-              "%s holds weights of the network in '%s', and there is no such file, nor %s: name it (--model F.onnx)", path,
-              model, cvy_text_get(&beside));
+              "%s holds weights of the network in '%s', and there is no such file, nor %s: name it (--model F.onnx)",
+              path, model, cvy_text_get(&beside));
   *out = cvy_strdup(there ? model : cvy_text_get(&beside));
   CVY_REQUIRE(*out, CVY_E_MEMORY, "out of host memory");
 fail:
