@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Networks of other programs: ONNX files (https://onnx.ai), opset 11 to 21.
  *
- *   torch.onnx.export(m, x, "net.onnx", training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False, dynamo=False)
+ *   torch.onnx.export(m, x, "net.onnx", training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False,
+ *                     dynamo=False)
  *
  * keeps batch normalisation and the names of PyTorch's parameters, so that load_state_dict takes what is trained here.
  * A build without protobuf-c has these functions, too; they return CVY_E_UNSUPPORTED then. Any thread. */
@@ -40,10 +41,11 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
  * is a file, 0 means as the file has it. CVY_E_MISMATCH also: the file's network has another number of classes. */
 cvy_status cvy_net_open(const char *model, int channels, int height, int width, int classes, cvy_net **out);
 
-/* Writes a network with the weights of a safetensors file (weights NULL: what the network brings along) as ONNX, opset
- * 17, in inference form, with any batch size; softmax: with a softmax behind the logits. Same arguments, same bytes.
- * Written as a whole or not at all. CVY_E_IO · CVY_E_FORMAT · CVY_E_MISMATCH: weights of another network ·
- * CVY_E_ARGUMENT: there are no weights, or they have more than the 2 GB that the format can hold · CVY_E_MEMORY. */
+/* Writes a network with the weights of a safetensors file (weights NULL: those that the network brings along) as
+ * ONNX, opset 17, in inference form, with any batch size; softmax: with a softmax behind the logits. Same
+ * arguments, same bytes. Written as a whole or not at all. CVY_E_IO · CVY_E_FORMAT · CVY_E_MISMATCH: weights of
+ * another network · CVY_E_ARGUMENT: there are no weights, or they have more than the 2 GB that the format can hold
+ * · CVY_E_MEMORY. */
 cvy_status cvy_onnx_export(const cvy_net *net, const char *weights, bool softmax, const char *path);
 
 #ifdef __cplusplus

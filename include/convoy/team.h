@@ -167,7 +167,7 @@ int cvy_team_size(const cvy_team *team);
 typedef struct cvy_init_params {
   /* D2L: weights N(0, 0.01²) · HE: N(0, 2/fan_in) · XAVIER: uniform in ±sqrt(6/(fan_in + fan_out)), torch's
    * xavier_uniform_ · TORCH: PyTorch's defaults for Conv2d and Linear: weights and biases uniform in ±1/sqrt(fan_in) ·
-   * NET: what the network brings along (cvy_net_bring), CVY_E_ARGUMENT if it lacks a parameter.
+   * NET: the values that the network brings along (cvy_net_bring), CVY_E_ARGUMENT if it lacks a parameter.
    * Else biases 0; BN weight 1, bias 0, running mean 0, variance 1. */
   cvy_init_kind kind;
   uint64_t seed;

@@ -59,7 +59,7 @@ struct cvy_net {
   bool finished;
   cvy_node output;
   cvy_layout layout; /* filled by finish */
-  float **brought;   /* what parameters and running values bring along */
+  float **brought;   /* values that parameters and running values bring along */
   size_t n_brought, brought_capacity;
 };
 

@@ -12,8 +12,8 @@
 
 enum { LEAST_OPSET = 11, MOST_OPSET = 21 };
 static const size_t MOST_FILE_BYTES = (size_t)1 << 31; /* protobuf's own limit */
-/* Structs of the parsed file in memory, per byte of the file: a node's struct and those of its strings are some 30 times
- * as large as the shortest message of one. Real files stay below 3, since most of their bytes are weights. */
+/* Structs of the parsed file in memory, per byte of the file: a node's struct and those of its strings are some 30
+ * times as large as the shortest message of one. Real files stay below 3, since most of their bytes are weights. */
 enum { MEMORY_FACTOR = 8, MEMORY_MORE = 64 << 20, BLOCK_BYTES = 64 };
 
 /* ---- memory of protobuf-c, counted against the file's budget ---- */

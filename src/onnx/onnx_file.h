@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * An ONNX file in memory, and the values of its tensors. The file is not trusted: what it may allocate is bounded by
- * its size, and no tensor is read from outside its folder. Objects are not shared. */
+ * An ONNX file in memory, and the values of its tensors. The file is not trusted: the memory that it takes is
+ * bounded by its size, and no tensor is read from outside its folder. Objects are not shared. */
 #ifndef CVY_ONNX_ONNX_FILE_H
 #define CVY_ONNX_ONNX_FILE_H
 
@@ -40,8 +40,9 @@ void cvy_onnx_file_close(cvy_onnx_file *file); /* also a zeroed one */
 
 /* Elements of the tensor, false: its dimensions are negative or their product does not fit. Pure. */
 bool cvy_onnx_elems(const cvy_onnx_tensor *tensor, size_t *n);
-/* All elements as float32 (FLOAT, DOUBLE, FLOAT16, BFLOAT16), as many as the shape says → *out, cvy_free. CVY_E_FORMAT ·
- * CVY_E_IO · CVY_E_UNSUPPORTED: another type · CVY_E_NOT_FINITE · CVY_E_MEMORY. `name` is for messages. */
+/* All elements as float32 (FLOAT, DOUBLE, FLOAT16, BFLOAT16), as many as the shape says → *out, cvy_free.
+ * CVY_E_FORMAT · CVY_E_IO · CVY_E_UNSUPPORTED: another type · CVY_E_NOT_FINITE · CVY_E_MEMORY. `name` is for
+ * messages. */
 cvy_status cvy_onnx_floats(const cvy_onnx_file *file, const cvy_onnx_tensor *tensor, const char *name, float **out,
                            size_t *n);
 /* Whole numbers (INT64, INT32, BOOL), at most `most` of them → values; how many, or -1: something else. */

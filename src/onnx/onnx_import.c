@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * From a file to a network. Outline: names and values · the graph's input and output · which nodes are needed · nodes in
- * the file's order, which is a topological one, or the file is refused · values of the parameters. */
+ * From a file to a network. Outline: names and values · the graph's input and output · which nodes are needed · nodes
+ * in the file's order, which is a topological one, or the file is refused · values of the parameters. */
 #include "src/onnx/onnx_import.h"
 
 #include <inttypes.h>
@@ -176,7 +176,7 @@ static bool makes_needed(const cvy_onnx_import_state *im, const cvy_onnx_node *n
   return false;
 }
 
-/* From the output back. What nothing needs is left out: other programs leave such nodes behind. */
+/* From the output back. Nodes that nothing needs are left out: other programs leave such ones behind. */
 static cvy_status find_needed(cvy_onnx_import_state *im, cvy_onnx_value **output) {
   cvy_status status = CVY_OK;
   const cvy_onnx_graph *const g = im->graph;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * An import under way: what the names of a graph stand for, and the nodes' translation into layers. A node that cannot
- * be taken is refused with a message and the import goes on, so that all of them are named; what depends on it is left
- * out without one. */
+ * An import under way: values that the names of a graph stand for, and the nodes' translation into layers. A node
+ * that cannot be taken is refused with a message and the import goes on, so that all of them are named; nodes that
+ * depend on it are left out without one. */
 #ifndef CVY_ONNX_ONNX_IMPORT_H
 #define CVY_ONNX_ONNX_IMPORT_H
 
@@ -23,10 +23,10 @@ typedef enum cvy_onnx_kind {
 
 enum { CVY_ONNX_WHOLE_MOST = 8, CVY_ONNX_BATCH = -2 }; /* BATCH: a whole number that stands for the batch's size */
 
-/* What a name stands for. */
+/* The value that a name stands for. */
 typedef struct cvy_onnx_value {
   const char *name;  /* the file's */
-  const char *label; /* of a TENSOR: what its layer is called by */
+  const char *label; /* of a TENSOR: the name of its layer */
   cvy_onnx_kind kind;
   bool needed;   /* the output depends on it */
   int n_readers; /* nodes that need it */
@@ -61,7 +61,7 @@ typedef struct cvy_onnx_import_state {
   size_t n_weights, weights_capacity;
   const cvy_onnx_node *node; /* being taken */
   int n_refused;
-  int n_dropouts, n_unnamed; /* to be told at the end */
+  int n_dropouts, n_unnamed; /* to be logged at the end */
   cvy_status status;         /* first failure of another kind: the import ends */
 } cvy_onnx_import_state;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Each operator of ONNX as layers of the builder. Outline: attributes · inputs and outputs · parameters · windows · layers ·
- * shapes and numbers · the table. */
+ * Each operator of ONNX as layers of the builder. Outline: attributes · inputs and outputs · parameters · windows ·
+ * layers · shapes and numbers · the table. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -100,7 +100,8 @@ static value *output(const state *im) {
   return im->node->n_output && *im->node->output[0] ? cvy_onnx_find(im, im->node->output[0]) : NULL;
 }
 
-/* The node's first output is this layer. A layer that the builder has refused, with its own message, ends the import. */
+/* The node's first output is this layer. A layer that the builder has refused, with its own message, ends the
+ * import. */
 static void make(state *im, cvy_node node, bool flat) {
   value *const out = output(im);
   if (node < 0) {
@@ -547,8 +548,9 @@ static void take_identity(state *im) {
 }
 
 static void take_constant(state *im) {
-  const Onnx__AttributeProto *const tensor = attribute(im->node, "value"), *const one = attribute(im->node, "value_"
-                                                                                                            "int");
+  const Onnx__AttributeProto *const tensor = attribute(im->node, "value"), *const one = attribute(im->node,
+                                                                                                  "value_"
+                                                                                                  "int");
   value *const out = output(im);
   if (tensor && tensor->t && out) {
     out->kind = CVY_ONNX_TENSOR;

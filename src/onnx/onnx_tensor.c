@@ -49,7 +49,8 @@ static const char *entry(const cvy_onnx_tensor *t, const char *key) {
   return NULL;
 }
 
-/* The path of a file of the ONNX file's own folder; cvy_free. Links that lead out of the folder do not count as in it. */
+/* The path of a file of the ONNX file's own folder; cvy_free. Links that lead out of the folder do not count as in
+ * it. */
 static cvy_status beside(const cvy_onnx_file *file, const char *location, const char *name, char **out) {
   cvy_status status = CVY_OK;
   const char *const slash = strrchr(file->path, '/');
