@@ -105,7 +105,7 @@ static const option_table table = {
 typedef struct tuner {
   const tune_options *options;
   const char *label;
-  cvy_net *nets[PROGRAM_MODELS];
+  cvy_net *nets[PROGRAM_BOOK_MODELS];
   cvy_math math; /* of the device that is being tuned, and its operations */
   cvy_conv2d_params *ops;
   int n_ops;
@@ -140,7 +140,7 @@ static cvy_status find_ops(tuner *t, cvy_device *device) {
   cvy_free(t->ops);
   t->ops = NULL, t->n_ops = 0;
   t->math = cvy_math_resolve(device, (cvy_math)t->options->math);
-  for (int m = 0; m < PROGRAM_MODELS; m++) {
+  for (int m = 0; m < PROGRAM_BOOK_MODELS; m++) {
     if (!t->nets[m]) continue;
     CVY_TRY(add_ops(t, device, t->nets[m], false));
     CVY_TRY(add_ops(t, device, t->nets[m], true));
@@ -155,7 +155,7 @@ static cvy_status make_nets(tuner *t) {
   const tune_options *const o = t->options;
   const bool one = o->model != NULL, file = one && cvy_onnx_is_file(o->model);
   const int c = (int)o->input.c, h = (int)o->input.h, w = (int)o->input.w, classes = (int)o->classes;
-  for (int m = 0; m < (one ? 1 : PROGRAM_MODELS); m++)
+  for (int m = 0; m < (one ? 1 : PROGRAM_BOOK_MODELS); m++)
     CVY_TRY(cvy_net_open(one ? o->model : program_models[m], c || file ? c : 1, h || file ? h : 28, w || file ? w : 28,
                          classes || file ? classes : 10, &t->nets[m]));
 fail:
@@ -351,7 +351,7 @@ int cmd_tune(int argc, char **argv) {
   if (code == EXIT_DONE && t.unsaved) code = EXIT_FAILED;
   json_decref(t.devices);
   cvy_free(t.ops);
-  for (int m = 0; m < PROGRAM_MODELS; m++) cvy_net_destroy(&t.nets[m]);
+  for (int m = 0; m < PROGRAM_BOOK_MODELS; m++) cvy_net_destroy(&t.nets[m]);
   cvy_devices_destroy(&devices);
   return code;
 }

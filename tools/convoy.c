@@ -16,6 +16,8 @@ static const word_row rows[] = {
     {"eval", cmd_eval, "measure the accuracy of trained weights"},
     {"predict", cmd_predict, "tell the classes of pictures by trained weights"},
     {"data", cmd_data, "look at a data set: classes, sizes, broken pictures, mean"},
+    {"net", cmd_net, "list the layers of a network, by name or from an ONNX file"},
+    {"export", cmd_export, "write trained weights as an ONNX file"},
     {"report", cmd_report, "lay runs side by side from their logs: HTML, CSV, TensorBoard"},
     {"selftest", cmd_selftest, "check every operation on your devices against known answers"},
     {"bench", cmd_bench, "measure devices, kernels, training steps and the exchange"},
@@ -40,7 +42,8 @@ static int run(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "help") == 0 && reference_print(&verbs, argv[2])) return EXIT_DONE;
   if (strcmp(argv[1], "--version") != 0) return words_run(&verbs, argc, argv);
   if (argc > 2) return options_error(NULL, "'%s': expected nothing after --version", argv[2]);
-  printf("convoy %s\npictures: %s\n", cvy_version(), cvy_data_libraries());
+  printf("convoy %s\npictures: %s\nnetworks: %s\n", cvy_version(), cvy_data_libraries(),
+         cvy_onnx_is_here() ? "ONNX" : "no ONNX (built without protobuf-c)");
   return EXIT_DONE;
 }
 

@@ -8,7 +8,7 @@
 #include "tools/program_common.h"
 
 /* const char *: one of program_models (program_common.h), or the name of an ONNX file. */
-#define UNIT_MODEL "resnet18, lenet, or an ONNX file"
+#define UNIT_MODEL "resnet18, lenet, resnet34, resnet50, or an ONNX file"
 #define ROW_MODEL(F, HELP)                                                                                           \
   {.kind = OPTION_PARSE, .name = "model", F(model), .value = "NAME|F.onnx", .deflt = "resnet18", .unit = UNIT_MODEL,   \
    .parse = options_parse_model, .help = HELP}

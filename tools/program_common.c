@@ -16,13 +16,14 @@
 #include "tools/progress.h"
 #include "tools/wait_line.h"
 
-const char *const program_models[PROGRAM_MODELS] = {"resnet18", "lenet"};
+const char *const program_models[PROGRAM_MODELS] = {"resnet18", "lenet", "resnet34", "resnet50"};
 
 const char *options_parse_model(const char *text, void *target) {
   bool known = cvy_onnx_is_file(text);
   for (int i = 0; i < PROGRAM_MODELS; i++) known = known || strcmp(text, program_models[i]) == 0;
   if (known) *(const char **)target = text;
-  return known ? NULL : "expected resnet18, lenet, or the name of an ONNX file, which ends in .onnx";
+  return known ? NULL
+               : "expected resnet18, lenet, resnet34, resnet50, or the name of an ONNX file, which ends in .onnx";
 }
 
 cvy_status program_model_net(const char *model, cvy_net **out) {

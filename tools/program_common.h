@@ -17,9 +17,11 @@ int cmd_selftest(int argc, char **argv);
 int cmd_tune(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_data(int argc, char **argv);
+int cmd_net(int argc, char **argv);
+int cmd_export(int argc, char **argv);
 
-/* Names of the networks that the program has. */
-enum { PROGRAM_MODELS = 2 };
+/* Names of the networks that the program has; selftest, and tune without --model, look at the book's, the first two. */
+enum { PROGRAM_MODELS = 4, PROGRAM_BOOK_MODELS = 2 };
 extern const char *const program_models[PROGRAM_MODELS];
 /* For OPTION_PARSE with const char *: one of them, or the name of an ONNX file. */
 const char *options_parse_model(const char *text, void *target);

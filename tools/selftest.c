@@ -45,7 +45,7 @@ void selftest_case(selftest *t, op_case *c, const char *format, ...) {
 cvy_status selftest_run_all(selftest *t) {
   cvy_status status = CVY_OK;
   cvy_net *net = NULL;
-  for (int i = 0; i < PROGRAM_MODELS; i++) {
+  for (int i = 0; i < PROGRAM_BOOK_MODELS; i++) {
     CVY_TRY(cvy_net_model(program_models[i], 1, 28, 28, 10, &net));
     selftest_layers(t, program_models[i], net);
     CVY_TRY(selftest_convpools(t, program_models[i], net));

@@ -115,10 +115,26 @@ int cvy_net_param_count(const cvy_net *net);
 bool cvy_net_param(const cvy_net *net, int i, cvy_param_info *out);
 int cvy_net_classes(const cvy_net *net);
 
+/* After finish: the layers in the order in which they run; layer 0 is the input. */
+typedef struct cvy_layer_info {
+  const char *kind, *name;     /* "conv2d"; "" for layers without parameters; borrowed */
+  cvy_node input[2];           /* the layers that it reads, -1: none */
+  int channels, height, width; /* of what it makes */
+  size_t params;
+  double multiply_adds; /* of a forward pass, per sample: convolutions and linear layers, 0 else */
+} cvy_layer_info;
+int cvy_net_layer_count(const cvy_net *net);
+bool cvy_net_layer(const cvy_net *net, int i, cvy_layer_info *out);
+/* Bytes of activations and their gradients that a device needs for n samples at a time. CVY_E_ARGUMENT · CVY_E_MEMORY. */
+cvy_status cvy_net_memory(const cvy_net *net, int n, bool inference, size_t *bytes);
+
 /* The two networks of the book, written with the functions above. */
 cvy_status cvy_net_resnet18(int channels, int height, int width, int classes, cvy_net **out);
 cvy_status cvy_net_lenet(int channels, int height, int width, int classes, cvy_net **out);
-/* By name ("resnet18", "lenet"); CVY_E_ARGUMENT with the list of names if there is no such model. */
+/* ResNets in ImageNet's form, with torchvision's names. */
+cvy_status cvy_net_resnet34(int channels, int height, int width, int classes, cvy_net **out);
+cvy_status cvy_net_resnet50(int channels, int height, int width, int classes, cvy_net **out);
+/* By name ("resnet18", "lenet", "resnet34", "resnet50"); CVY_E_ARGUMENT with the list of names if there is no such model. */
 cvy_status cvy_net_model(const char *name, int channels, int height, int width, int classes, cvy_net **out);
 
 /* How bytes reach the network that the facts describe: cvy_team_params.input, without augmentation. Pure. */

@@ -12,7 +12,7 @@ enum { LARGEST_SIZE = 65536, FIRST_LAYERS = 16 };
 
 /* ---- messages ---- */
 
-static const char *kind_name(cvy_layer_kind kind) {
+const char *cvy_layer_kind_name(cvy_layer_kind kind) {
   static const char *const names[] = {"input",  "conv2d",  "batchnorm",  "relu",   "add", "maxpool", "avgpool",
                                       "linear", "softmax", "activation", "concat", "mul", "dropout"};
   return names[kind];
@@ -21,7 +21,7 @@ static const char *kind_name(cvy_layer_kind kind) {
 const char *cvy_layer_title(const cvy_net *net, int layer, char *out, size_t out_bytes) {
   const cvy_layer *const l = &net->layers[layer];
   const char *const kind =
-      l->kind == CVY_LAYER_ACTIVATION ? cvy_activation_name(l->activation.kind) : kind_name(l->kind);
+      l->kind == CVY_LAYER_ACTIVATION ? cvy_activation_name(l->activation.kind) : cvy_layer_kind_name(l->kind);
   if (l->name[0]) snprintf(out, out_bytes, "%s '%s'", kind, l->name);
   else snprintf(out, out_bytes, "%s (layer %d)", kind, layer);
   return out;
@@ -140,11 +140,11 @@ void cvy_net_declare(cvy_net *net, const char *name) {
 /* Place of the name of a new layer, -1 on failure. */
 static int claim_name(cvy_net *net, const char *name, cvy_layer_kind kind) {
   if (!name_is_good(name))
-    return SPOIL(net, "%s: layer name '%s': 1 to 63 characters of A-Z a-z 0-9 _ . are allowed", kind_name(kind),
-                 name ? name : "(null)");
+    return SPOIL(net, "%s: layer name '%s': 1 to 63 characters of A-Z a-z 0-9 _ . are allowed",
+                 cvy_layer_kind_name(kind), name ? name : "(null)");
   for (int i = 0; i < net->n_layers; i++)
     if (!strcmp(net->layers[i].name, name))
-      return SPOIL(net, "%s: there is a layer named '%s' already", kind_name(kind), name);
+      return SPOIL(net, "%s: there is a layer named '%s' already", cvy_layer_kind_name(kind), name);
   const int declared = find_name(net, name);
   return declared >= 0 ? declared : append_name(net, name);
 }
@@ -155,11 +155,11 @@ static int claim_name(cvy_net *net, const char *name, cvy_layer_kind kind) {
 static bool input_is_good(cvy_net *net, cvy_node x, cvy_layer_kind kind) {
   if (!net || net->status != CVY_OK) return false;
   if (net->finished) {
-    (void)SPOIL(net, "%s: the network is finished, nothing can be added", kind_name(kind));
+    (void)SPOIL(net, "%s: the network is finished, nothing can be added", cvy_layer_kind_name(kind));
     return false;
   }
   if (x < 0 || x >= net->n_layers) {
-    (void)SPOIL(net, "%s: input node %d does not exist, there are nodes 0 to %d", kind_name(kind), x,
+    (void)SPOIL(net, "%s: input node %d does not exist, there are nodes 0 to %d", cvy_layer_kind_name(kind), x,
                 net->n_layers - 1);
     return false;
   }
@@ -168,7 +168,7 @@ static bool input_is_good(cvy_net *net, cvy_node x, cvy_layer_kind kind) {
 
 static cvy_node append(cvy_net *net, const char *name, cvy_layer layer) {
   char title[96];
-  snprintf(title, sizeof title, "%s '%s'", kind_name(layer.kind), name ? name : "");
+  snprintf(title, sizeof title, "%s '%s'", cvy_layer_kind_name(layer.kind), name ? name : "");
   layer.shape.pitch = cvy_pitch_of(layer.shape.c);
   if (!cvy_fits_int32(&layer.shape, 1))
     return SPOIL(net, "%s: one sample of its output, %dx%dx%d, is more than 2^31 values", title, layer.shape.c,
@@ -296,7 +296,7 @@ static cvy_node add_pair(cvy_net *net, cvy_layer_kind kind, cvy_node a, cvy_node
     return SPOIL(net,
                  "%s: the output of %s is %dx%dx%d and that of %s is %dx%dx%d: they must be equal, or one of them the "
                  "other's channels x 1 x 1",
-                 kind_name(kind), cvy_layer_title(net, a, ta, sizeof ta), sa->c, sa->h, sa->w,
+                 cvy_layer_kind_name(kind), cvy_layer_title(net, a, ta, sizeof ta), sa->c, sa->h, sa->w,
                  cvy_layer_title(net, b, tb, sizeof tb), sb->c, sb->h, sb->w);
   }
   return append(net, NULL, (cvy_layer){.kind = kind, .input = {a, b}, .shape = single_a ? *sb : *sa});
@@ -352,7 +352,7 @@ cvy_node cvy_net_concat(cvy_net *net, const cvy_node *nodes, int n) {
 
 static cvy_node add_pool(cvy_net *net, cvy_layer_kind kind, cvy_node x, const cvy_pool2d_spec *spec) {
   if (!input_is_good(net, x, kind)) return -1;
-  if (!spec) return SPOIL(net, "%s: spec is NULL", kind_name(kind));
+  if (!spec) return SPOIL(net, "%s: spec is NULL", cvy_layer_kind_name(kind));
   cvy_layer layer = {.kind = kind,
                      .input = {x, -1},
                      .shape = net->layers[x].shape,
@@ -364,7 +364,7 @@ static cvy_node add_pool(cvy_net *net, cvy_layer_kind kind, cvy_node x, const cv
     layer.pad[d] = spec->pad[d];
     layer.pool_pad_more[d] = spec->pad_more[d];
     if (!size_in(layer.kernel[d], 1) || !size_in(layer.stride[d], 1))
-      return SPOIL(net, "%s: kernel %dx%d, stride %d,%d: must be 1 to %d", kind_name(kind), spec->kernel[0],
+      return SPOIL(net, "%s: kernel %dx%d, stride %d,%d: must be 1 to %d", cvy_layer_kind_name(kind), spec->kernel[0],
                    spec->kernel[1], spec->stride[0], spec->stride[1], LARGEST_SIZE);
   }
   const cvy_pool2d_params params = cvy_layer_pool(net, &layer, 1);

@@ -69,6 +69,8 @@ const cvy_node *cvy_layer_inputs(const cvy_net *net, int layer, int *n);
 /* The pooling of a maxpool or avgpool, without a ReLU in front. */
 cvy_pool2d_params cvy_layer_pool(const cvy_net *net, const cvy_layer *layer, int n);
 
+/* "conv2d"; static. */
+const char *cvy_layer_kind_name(cvy_layer_kind kind);
 /* "conv2d '0'", "relu (layer 7)": for messages; written to out. */
 const char *cvy_layer_title(const cvy_net *net, int layer, char *out, size_t out_bytes);
 

@@ -1,1 +1,359 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ * From a network to a file. Layer i makes the tensor "v<i>"; what the builder flattens by itself gets a Flatten here. All
+ * structs of the file lie in blocks that are freed together. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <onnx.pb-c.h>
+
+#include "convoy/onnx.h"
+#include "src/base/file.h"
+#include "src/base/mem.h"
+#include "src/nn/graph.h"
+#include "src/nn/init.h"
+#include "src/nn/weights.h"
+#include "src/onnx/onnx_file.h"
+
+enum { OPSET = 17, IR_VERSION = 8, FIRST = 64 };
+enum { AS_FLOAT = 1, AS_INT = 2, AS_INTS = 7 }; /* AttributeProto.AttributeType */
+static const size_t MOST_BYTES = ((size_t)1 << 31) - 1;
+
+typedef struct export_state {
+  const cvy_net *net;
+  void **blocks;
+  size_t n_blocks, blocks_capacity;
+  bool failed; /* out of memory */
+  Onnx__NodeProto **nodes;
+  size_t n_nodes, nodes_capacity;
+  Onnx__TensorProto **tensors;
+  size_t n_tensors, tensors_capacity;
+  const char **names; /* per layer: its tensor */
+  bool *flat;         /* per layer: that has two dimensions */
+  const float *w, *running;
+} export_state;
+
+/* Zeroed memory to the end of the export; on lack of it `failed`, and memory that is no use to anybody. */
+static void *keep(export_state *ex, size_t size) {
+  static char nothing[4096];
+  void **const list = cvy_grow(ex->blocks, ex->n_blocks, &ex->blocks_capacity, FIRST, sizeof *list);
+  void *const block = list ? cvy_calloc(size, 1) : NULL;
+  if (list) ex->blocks = list;
+  if (block) ex->blocks[ex->n_blocks++] = block;
+  else ex->failed = true;
+  return block ? block : nothing;
+}
+
+static char *text_of(export_state *ex, const char *a, const char *b) {
+  char *const text = keep(ex, strlen(a) + strlen(b) + 1);
+  if (!ex->failed) sprintf(text, "%s%s", a, b);
+  return text;
+}
+
+static void push(export_state *ex, void ***list, size_t *n, size_t *capacity, void *item) {
+  void **const grown = cvy_grow(*list, *n, capacity, FIRST, sizeof *grown);
+  if (!grown) ex->failed = true;
+  else {
+    *list = grown;
+    grown[(*n)++] = item;
+  }
+}
+
+/* ---- messages ---- */
+
+static Onnx__TensorProto *add_tensor(export_state *ex, const char *name, int type, int rank, const int64_t *dims,
+                                     void *data, size_t bytes) {
+  Onnx__TensorProto *const t = keep(ex, sizeof *t);
+  if (ex->failed) return t;
+  onnx__tensor_proto__init(t);
+  t->name = text_of(ex, name, "");
+  t->has_data_type = true;
+  t->data_type = type;
+  t->dims = keep(ex, sizeof *dims * (size_t)(rank ? rank : 1));
+  if (ex->failed) return t;
+  t->n_dims = (size_t)rank;
+  memcpy(t->dims, dims, (size_t)rank * sizeof *dims);
+  t->has_raw_data = true;
+  t->raw_data = (ProtobufCBinaryData){.len = bytes, .data = data};
+  push(ex, (void ***)&ex->tensors, &ex->n_tensors, &ex->tensors_capacity, t);
+  return t;
+}
+
+/* A node with one output; inputs end with NULL. */
+static Onnx__NodeProto *add_node(export_state *ex, const char *op, const char *name, const char *const *inputs,
+                                 const char *output) {
+  Onnx__NodeProto *const n = keep(ex, sizeof *n);
+  if (ex->failed) return n;
+  onnx__node_proto__init(n);
+  n->op_type = text_of(ex, op, "");
+  n->name = text_of(ex, name, "");
+  while (inputs[n->n_input]) n->n_input++;
+  n->input = keep(ex, (n->n_input + 1) * sizeof *n->input);
+  n->output = keep(ex, sizeof *n->output);
+  n->attribute = keep(ex, 6 * sizeof *n->attribute);
+  for (size_t i = 0; i < n->n_input && !ex->failed; i++) n->input[i] = text_of(ex, inputs[i], "");
+  if (!ex->failed) n->output[n->n_output++] = text_of(ex, output, "");
+  push(ex, (void ***)&ex->nodes, &ex->n_nodes, &ex->nodes_capacity, n);
+  return n;
+}
+
+static Onnx__AttributeProto *add_attribute(export_state *ex, Onnx__NodeProto *n, const char *name, int type) {
+  Onnx__AttributeProto *const a = keep(ex, sizeof *a);
+  char *const text = text_of(ex, name, "");
+  if (ex->failed) return a;
+  onnx__attribute_proto__init(a);
+  a->name = text;
+  a->has_type = true;
+  a->type = type;
+  n->attribute[n->n_attribute++] = a;
+  return a;
+}
+static void add_ints(export_state *ex, Onnx__NodeProto *n, const char *name, int count, const int64_t *values) {
+  Onnx__AttributeProto *const a = add_attribute(ex, n, name, AS_INTS);
+  int64_t *const copy = keep(ex, (size_t)count * sizeof *copy);
+  if (ex->failed) return;
+  memcpy(copy, values, (size_t)count * sizeof *copy);
+  a->n_ints = (size_t)count;
+  a->ints = copy;
+}
+static void add_int(export_state *ex, Onnx__NodeProto *n, const char *name, int64_t value) {
+  Onnx__AttributeProto *const a = add_attribute(ex, n, name, AS_INT);
+  a->has_i = true;
+  a->i = value;
+}
+static void add_float(export_state *ex, Onnx__NodeProto *n, const char *name, float value) {
+  Onnx__AttributeProto *const a = add_attribute(ex, n, name, AS_FLOAT);
+  a->has_f = true;
+  a->f = value;
+}
+
+/* ---- values ---- */
+
+/* The name of an initialiser with this parameter's values. */
+static const char *param(export_state *ex, int i) {
+  const cvy_param *const p = &ex->net->layout.params[i];
+  int64_t dims[4];
+  float *const dense = keep(ex, p->elems * sizeof *dense);
+  if (ex->failed) return "";
+  for (int d = 0; d < p->rank; d++) dims[d] = p->dims[d];
+  cvy_param_to_dense(p, ex->w, dense);
+  return add_tensor(ex, p->name, CVY_ONNX_FLOAT, p->rank, dims, dense, p->elems * sizeof *dense)->name;
+}
+static const char *running(export_state *ex, const cvy_running *r, int k) {
+  const int64_t dims[1] = {r->c};
+  const char *const name = text_of(ex, r->name, k ? ".running_var" : ".running_mean");
+  float *const dense = keep(ex, (size_t)r->c * sizeof *dense);
+  if (ex->failed) return "";
+  memcpy(dense, ex->running + r->offset + (size_t)(k * r->pitch), (size_t)r->c * sizeof *dense);
+  (void)add_tensor(ex, name, CVY_ONNX_FLOAT, 1, dims, dense, (size_t)r->c * sizeof *dense);
+  return name;
+}
+
+/* The tensor of layer i with two dimensions, or four. */
+static const char *as_flat(export_state *ex, int i) {
+  if (ex->flat[i]) return ex->names[i];
+  const char *const name = text_of(ex, ex->names[i], "_flat");
+  add_int(ex, add_node(ex, "Flatten", name, (const char *const[]){ex->names[i], NULL}, name), "axis", 1);
+  return name;
+}
+static const char *as_pictures(export_state *ex, int i) {
+  if (!ex->flat[i]) return ex->names[i];
+  const char *const name = text_of(ex, ex->names[i], "_pictures"), *const shape = text_of(ex, name, "_shape");
+  int64_t *const dims = keep(ex, 4 * sizeof *dims);
+  if (ex->failed) return "";
+  memcpy(dims, (const int64_t[]){0, ex->net->layers[i].shape.c, 1, 1}, 4 * sizeof *dims);
+  (void)add_tensor(ex, shape, CVY_ONNX_INT64, 1, (const int64_t[]){4}, dims, 4 * sizeof *dims);
+  (void)add_node(ex, "Reshape", name, (const char *const[]){ex->names[i], shape, NULL}, name);
+  return name;
+}
+
+/* ---- layers ---- */
+
+static void add_window(export_state *ex, Onnx__NodeProto *n, const cvy_layer *l) {
+  add_ints(ex, n, "kernel_shape", 2, (const int64_t[]){l->kernel[0], l->kernel[1]});
+  add_ints(ex, n, "strides", 2, (const int64_t[]){l->stride[0], l->stride[1]});
+  add_ints(ex, n, "pads", 4, (const int64_t[]){l->pad[0], l->pad[1], l->pad[0], l->pad[1]});
+}
+
+static void add_layer(export_state *ex, int i) {
+  const cvy_layer *const l = &ex->net->layers[i];
+  const int x = l->input[0];
+  const char *const out = ex->names[i], *const name = l->name[0] ? l->name : out;
+  ex->flat[i] = ex->flat[x];
+  switch (l->kind) {
+    case CVY_LAYER_CONV2D: {
+      const char *const in[] = {as_pictures(ex, x), param(ex, l->param[0]), l->bias ? param(ex, l->param[1]) : NULL,
+                                NULL};
+      ex->flat[i] = false;
+      add_window(ex, add_node(ex, "Conv", name, in, out), l);
+      break;
+    }
+    case CVY_LAYER_BATCHNORM: {
+      const cvy_running *const r = &ex->net->layout.running[l->running];
+      const char *const in[] = {ex->names[x],      param(ex, l->param[0]), param(ex, l->param[1]),
+                                running(ex, r, 0), running(ex, r, 1),      NULL};
+      Onnx__NodeProto *const n = add_node(ex, "BatchNormalization", name, in, out);
+      add_float(ex, n, "epsilon", l->eps);
+      add_float(ex, n, "momentum", 1 - l->momentum);
+      break;
+    }
+    case CVY_LAYER_RELU: (void)add_node(ex, "Relu", name, (const char *const[]){ex->names[x], NULL}, out); break;
+    case CVY_LAYER_ADD: {
+      const int y = l->input[1];
+      const bool both = ex->flat[x] == ex->flat[y];
+      const char *const in[] = {both ? ex->names[x] : as_flat(ex, x), both ? ex->names[y] : as_flat(ex, y), NULL};
+      ex->flat[i] = !both || ex->flat[x];
+      (void)add_node(ex, "Add", name, in, out);
+      break;
+    }
+    case CVY_LAYER_MAXPOOL:
+    case CVY_LAYER_AVGPOOL: {
+      const cvy_shape *const s = &ex->net->layers[x].shape;
+      const bool max = l->kind == CVY_LAYER_MAXPOOL, global = !max && l->kernel[0] == s->h && l->kernel[1] == s->w &&
+                                                              l->pad[0] + l->pad[1] == 0 && l->stride[0] == 1 &&
+                                                              l->stride[1] == 1;
+      Onnx__NodeProto *const n = add_node(ex,
+                                          global ? "GlobalAveragePool"
+                                          : max  ? "MaxPool"
+                                                 : "AveragePool",
+                                          name, (const char *const[]){as_pictures(ex, x), NULL}, out);
+      ex->flat[i] = false;
+      if (!global) add_window(ex, n, l);
+      if (!global && !max) add_int(ex, n, "count_include_pad", 1);
+      break;
+    }
+    case CVY_LAYER_LINEAR: {
+      const char *const in[] = {as_flat(ex, x), param(ex, l->param[0]), l->bias ? param(ex, l->param[1]) : NULL, NULL};
+      ex->flat[i] = true;
+      add_int(ex, add_node(ex, "Gemm", name, in, out), "transB", 1);
+      break;
+    }
+    case CVY_LAYER_SOFTMAX:
+      add_int(ex, add_node(ex, "Softmax", name, (const char *const[]){ex->names[x], NULL}, out), "axis", 1);
+      break;
+    case CVY_LAYER_INPUT: break;
+  }
+}
+
+/* An input or output of float32; dims 0: any number of samples. */
+static Onnx__ValueInfoProto *value_info(export_state *ex, const char *name, int rank, const int64_t *dims) {
+  Onnx__ValueInfoProto *const v = keep(ex, sizeof *v);
+  Onnx__ValueInfoProto__Type *const type = keep(ex, sizeof *type);
+  Onnx__ValueInfoProto__Tensor *const tensor = keep(ex, sizeof *tensor);
+  Onnx__ValueInfoProto__Shape *const shape = keep(ex, sizeof *shape);
+  Onnx__ValueInfoProto__Dimension **const list = keep(ex, (size_t)rank * sizeof *list), *const each =
+                                                                                            keep(ex, (size_t)rank *
+                                                                                                         sizeof *each);
+  if (ex->failed) return v;
+  onnx__value_info_proto__init(v);
+  onnx__value_info_proto__type__init(type);
+  onnx__value_info_proto__tensor__init(tensor);
+  onnx__value_info_proto__shape__init(shape);
+  v->name = text_of(ex, name, "");
+  v->type = type;
+  type->tensor_type = tensor;
+  tensor->has_elem_type = true;
+  tensor->elem_type = CVY_ONNX_FLOAT;
+  tensor->shape = shape;
+  shape->dim = list;
+  shape->n_dim = (size_t)rank;
+  for (int d = 0; d < rank; d++) {
+    onnx__value_info_proto__dimension__init(&each[d]);
+    list[d] = &each[d];
+    each[d].has_dim_value = dims[d] > 0;
+    each[d].dim_value = dims[d];
+    if (dims[d] == 0) each[d].dim_param = text_of(ex, "N", "");
+  }
+  return v;
+}
+
+static cvy_status write_model(export_state *ex, const char *output, const char *path) {
+  cvy_status status = CVY_OK;
+  uint8_t *bytes = NULL;
+  const cvy_shape *const in = &ex->net->layers[0].shape;
+  Onnx__ModelProto model = ONNX__MODEL_PROTO__INIT;
+  Onnx__GraphProto graph = ONNX__GRAPH_PROTO__INIT;
+  Onnx__ModelProto__Opset opset = ONNX__MODEL_PROTO__OPSET__INIT, *const opsets[] = {&opset};
+  Onnx__ValueInfoProto *inputs[] = {value_info(ex, ex->names[0], 4, (const int64_t[]){0, in->c, in->h, in->w})},
+                       *outputs[] = {value_info(ex, output, 2, (const int64_t[]){0, cvy_net_classes(ex->net)})};
+  CVY_REQUIRE(!ex->failed, CVY_E_MEMORY, "no memory to write %s", path);
+  opset.domain = "";
+  opset.has_version = true;
+  opset.version = OPSET;
+  graph.name = "convoy";
+  graph.node = ex->nodes;
+  graph.n_node = ex->n_nodes;
+  graph.initializer = ex->tensors;
+  graph.n_initializer = ex->n_tensors;
+  graph.input = inputs;
+  graph.output = outputs;
+  graph.n_input = graph.n_output = 1;
+  model.has_ir_version = true;
+  model.ir_version = IR_VERSION;
+  model.producer_name = "convoy";
+  model.producer_version = CVY_VERSION;
+  model.graph = &graph;
+  model.n_opset_import = 1;
+  model.opset_import = (Onnx__ModelProto__Opset **)opsets;
+  const size_t size = onnx__model_proto__get_packed_size(&model);
+  CVY_REQUIRE(size <= MOST_BYTES, CVY_E_ARGUMENT, "%s would have %zu bytes: the format holds up to %zu", path, size,
+              MOST_BYTES);
+  bytes = cvy_alloc_unset(size, 1);
+  CVY_REQUIRE(bytes, CVY_E_MEMORY, "no memory to write the %zu bytes of %s", size, path);
+  onnx__model_proto__pack(&model, bytes);
+  CVY_TRY(cvy_file_put(path, &(cvy_piece){bytes, size}, 1));
+fail:
+  cvy_free(bytes);
+  return status;
+}
+
+static cvy_status take_weights(const cvy_net *net, const char *path, float **w, float **running_values) {
+  cvy_status status = CVY_OK;
+  const cvy_layout *const layout = &net->layout;
+  int64_t n_batches;
+  *w = cvy_calloc(layout->n_floats, sizeof **w);
+  *running_values = cvy_calloc(layout->n_running_floats, sizeof **running_values);
+  CVY_REQUIRE(*w && *running_values, CVY_E_MEMORY, "no memory for the %zu weights", layout->n_floats);
+  CVY_TRY(path ? cvy_weights_load(layout, path, false, *w, *running_values, &n_batches)
+               : cvy_init_weights(layout, CVY_INIT_NET, 0, *w, *running_values));
+fail:
+  return status;
+}
+
+cvy_status cvy_onnx_export(const cvy_net *net, const char *weights, bool softmax, const char *path) {
+  cvy_status status = CVY_OK;
+  export_state ex = {.net = net};
+  float *w = NULL, *running_values = NULL;
+  const char *output;
+  CVY_REQUIRE(cvy_net_layout(net), CVY_E_ARGUMENT, "cvy_onnx_export: the network is not finished");
+  CVY_TRY(take_weights(net, weights, &w, &running_values));
+  ex.w = w;
+  ex.running = running_values;
+  ex.names = cvy_calloc((size_t)net->n_layers, sizeof *ex.names);
+  ex.flat = cvy_calloc((size_t)net->n_layers, sizeof *ex.flat);
+  CVY_REQUIRE(ex.names && ex.flat, CVY_E_MEMORY, "out of host memory");
+  for (int i = 0; i < net->n_layers; i++) {
+    char number[16];
+    snprintf(number, sizeof number, "%d", i);
+    ex.names[i] = i == 0 ? "input" : text_of(&ex, "v", number);
+  }
+  for (int i = 1; i < net->n_layers && !ex.failed; i++) add_layer(&ex, i);
+  CVY_REQUIRE(!ex.failed, CVY_E_MEMORY, "no memory to write %s", path);
+  output = as_flat(&ex, net->output);
+  if (softmax && net->layers[net->output].kind != CVY_LAYER_SOFTMAX) {
+    add_int(&ex, add_node(&ex, "Softmax", "probabilities", (const char *const[]){output, NULL}, "probabilities"),
+            "axis", 1);
+    output = "probabilities";
+  }
+  CVY_TRY(write_model(&ex, output, path));
+fail:
+  for (size_t i = 0; i < ex.n_blocks; i++) cvy_free(ex.blocks[i]);
+  cvy_free(ex.blocks);
+  cvy_free(ex.nodes);
+  cvy_free(ex.tensors);
+  cvy_free(ex.names);
+  cvy_free(ex.flat);
+  cvy_free(w);
+  cvy_free(running_values);
+  return status;
+}

@@ -548,9 +548,8 @@ static void take_identity(state *im) {
 }
 
 static void take_constant(state *im) {
-  const Onnx__AttributeProto *const tensor = attribute(im->node, "value"), *const one = attribute(im->node,
-                                                                                                  "value_"
-                                                                                                  "int");
+  const Onnx__AttributeProto *const tensor = attribute(im->node, "value"), *const one = attribute(im->node, "value_"
+                                                                                                            "int");
   value *const out = output(im);
   if (tensor && tensor->t && out) {
     out->kind = CVY_ONNX_TENSOR;
@@ -590,8 +589,14 @@ static void take_reshape(state *im) {
   const int64_t all = (int64_t)shape[0] * shape[1] * shape[2];
   const bool rows_first =
       n == 2 && (dims[0] == 0 || dims[0] == CVY_ONNX_BATCH || dims[0] == 1 || (dims[0] == -1 && dims[1] == all));
+  const bool to_pixels =
+      n == 4 && (dims[0] == 0 || dims[0] == CVY_ONNX_BATCH) && dims[1] == all && dims[2] == 1 && dims[3] == 1;
   if (rows_first && (dims[1] == -1 || dims[1] == all)) flatten(im, x);
-  else
+  else if (to_pixels && shape[0] == all) {
+    same_as(im, x);
+    value *const out = output(im);
+    if (out) out->flat = false;
+  } else
     cvy_onnx_refuse(im, "its shape is not (samples, %" PRId64 "): all values of a sample in a row are possible", all);
 }
 
