@@ -548,8 +548,9 @@ static void take_identity(state *im) {
 }
 
 static void take_constant(state *im) {
-  const Onnx__AttributeProto *const tensor = attribute(im->node, "value"), *const one = attribute(im->node, "value_"
-                                                                                                            "int");
+  const Onnx__AttributeProto *const tensor = attribute(im->node, "value"), *const one = attribute(im->node,
+                                                                                                  "value_"
+                                                                                                  "int");
   value *const out = output(im);
   if (tensor && tensor->t && out) {
     out->kind = CVY_ONNX_TENSOR;
