@@ -246,7 +246,8 @@ CHECK_TEST(finish_errors) {
   assert_false(cvy_net_param(net, -1, &info));
   assert_false(cvy_net_param(net, 2, &info));
 
-  check_fails(cvy_net_model("resnet19", 1, 28, 28, 10, &net), CVY_E_ARGUMENT, "the models are resnet18 and lenet");
+  check_fails(cvy_net_model("resnet19", 1, 28, 28, 10, &net), CVY_E_ARGUMENT,
+              "the models are resnet18, lenet, resnet34");
   assert_null(net);
   check_fails(cvy_net_lenet(1, 13, 28, 10, &net), CVY_E_ARGUMENT, "14x14");
   check_fails(cvy_net_resnet18(1, 28, 28, 0, &net), CVY_E_ARGUMENT, "0 outputs");
@@ -421,6 +422,25 @@ CHECK_TEST(resnet18) {
 
 /* Only convolutions and linear layers take a narrow input. */
 /* Frozen parameters lie behind the rest, in buckets of its own, and rules follow globs. */
+CHECK_TEST(resnets_of_imagenet) {
+  static const struct {
+    const char *name;
+    size_t params; /* as torchvision counts them */
+  } models[] = {{"resnet34", 21797672}, {"resnet50", 25557032}};
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+    cvy_net *net;
+    size_t params = 0;
+    check_ok(cvy_net_model(models[i].name, 3, 224, 224, 1000, &net));
+    check_own(d, net, check_close_net);
+    for (int l = 0; l < cvy_net_layer_count(net); l++) {
+      cvy_layer_info info;
+      assert_true(cvy_net_layer(net, l, &info));
+      params += info.params;
+    }
+    assert_int_equal(params, models[i].params);
+  }
+}
+
 CHECK_TEST(arranged) {
   cvy_net *const net = check_model(d, "resnet18", 1, 28);
   const cvy_layout *const from = cvy_net_layout(net);

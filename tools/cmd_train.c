@@ -198,7 +198,7 @@ static cvy_status team_open(training *t) {
 
 static cvy_status train(training *t, cvy_train_result *result) {
   const train_options *const o = t->options;
-  json_t *const settings = train_settings(o, t->run.data, t->team);
+  json_t *const settings = train_settings(o, t->run.net, t->run.data, t->team);
   char *const settings_text = json_dumps(settings, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
   json_decref(settings);
   if (!settings_text) return CVY_E_MEMORY;

@@ -28,7 +28,7 @@ static void log_run(const training *t) {
                                   "drivers", drivers, "shares", shares, "micro_batches", micro, "device_bytes", bytes,
                                   "parameters", (json_int_t)parameters, "data", "name", d->name, "train", d->train.n,
                                   "val", d->val.n, "test", d->test.n, "height", d->h, "width", d->w, "channels", d->c,
-                                  "classes", d->classes, "settings", train_settings_all(t->options, d, t->team),
+                                  "classes", d->classes, "settings", train_settings_all(t->options, t->run.net, d, t->team),
                                   "conv_choices", json_loads(cvy_team_conv_choices(t->team), 0, NULL)));
 }
 

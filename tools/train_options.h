@@ -64,8 +64,9 @@ const char *train_options_optimizer(const train_options *options);
 
 /* The settings that change a run's numbers, as effective values: saved in checkpoints and compared on --resume. The
  * reference is the caller's. */
-json_t *train_settings(const train_options *options, const cvy_data *data, const cvy_team *team);
+json_t *train_settings(const train_options *options, const cvy_net *net, const cvy_data *data, const cvy_team *team);
 /* The same with all other settings, for the log. */
-json_t *train_settings_all(const train_options *options, const cvy_data *data, const cvy_team *team);
+json_t *train_settings_all(const train_options *options, const cvy_net *net, const cvy_data *data,
+                           const cvy_team *team);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The settings of a training run, as JSON. */
 #include <stdio.h>
+#include <string.h>
 
 #include "tools/program_common.h"
 #include "tools/train_options.h"
@@ -28,7 +29,18 @@ static void put_optimizer(json_t *s, const train_options *o) {
   put(s, "eps", adam ? json_real(o->eps > 0 ? o->eps : 1e-8) : json_null());
 }
 
-json_t *train_settings(const train_options *options, const cvy_data *data, const cvy_team *team) {
+/* Of an ONNX file the name without its folder, and the graph: a run goes on with the file elsewhere, not with another. */
+static json_t *model_json(const train_options *options, const cvy_net *net) {
+  const char *const model = train_options_model(options), *const slash = strrchr(model, '/');
+  if (!cvy_onnx_is_file(model)) return json_string(model);
+  json_t *const name = program_text_json(slash ? slash + 1 : model);
+  json_t *const both =
+      json_sprintf("%s, graph %016llx", json_string_value(name), (unsigned long long)cvy_net_fingerprint(net));
+  json_decref(name);
+  return both;
+}
+
+json_t *train_settings(const train_options *options, const cvy_net *net, const cvy_data *data, const cvy_team *team) {
   json_t *const s = json_object(), *const devices = json_array(), *const shares = json_array();
   json_t *const used = json_array();
   char shape[96];
@@ -57,7 +69,7 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
   put(s, "math", json_string(program_math_name((cvy_math)options->math)));
   put(s, "math_used", options->math == CVY_MATH_TF32 ? json_incref(used) : json_null());
   json_decref(used);
-  put(s, "model", json_string(train_options_model(options)));
+  put(s, "model", model_json(options, net));
   put(s, "momentum", json_real(options->momentum));
   put_optimizer(s, options);
   put(s, "decay_only_weights", options->decay_only_weights ? json_true() : json_null());
@@ -93,8 +105,9 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
   return s;
 }
 
-json_t *train_settings_all(const train_options *options, const cvy_data *data, const cvy_team *team) {
-  json_t *const s = train_settings(options, data, team);
+json_t *train_settings_all(const train_options *options, const cvy_net *net, const cvy_data *data,
+                           const cvy_team *team) {
+  json_t *const s = train_settings(options, net, data, team);
   put(s, "allow_nan", json_boolean(options->allow_nan));
   put(s, "checkpoint", program_text_json(options->checkpoint));
   put(s, "checkpoint_every",
