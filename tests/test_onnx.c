@@ -256,7 +256,7 @@ CHECK_TEST(round_trip) {
   if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
   for (int i = 0; i < SMALL_NETS; i++)
     if (check_case(d, "%s", small_nets[i].name))
-      there_and_back(d, check_own(d, small_net_make(&small_nets[i], 3, 9, 8), check_close_net));
+      there_and_back(d, check_own(d, small_net_make(&small_nets[i], 8, 9, 8), check_close_net));
   cvy_net *const lenet = check_model(d, "lenet", 1, 28);
   there_and_back(d, lenet);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * From a network to a file. Layer i makes the tensor "v<i>"; what the builder flattens by itself gets a Flatten here. All
  * structs of the file lie in blocks that are freed together. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +16,8 @@
 #include "src/nn/weights.h"
 #include "src/onnx/onnx_file.h"
 
-enum { OPSET = 17, IR_VERSION = 8, FIRST = 64 };
-enum { AS_FLOAT = 1, AS_INT = 2, AS_INTS = 7 }; /* AttributeProto.AttributeType */
+enum { OPSET = 17, GELU_OPSET = 20, IR_VERSION = 8, FIRST = 64 };
+enum { AS_FLOAT = 1, AS_INT = 2, AS_STRING = 3, AS_INTS = 7 }; /* AttributeProto.AttributeType */
 static const size_t MOST_BYTES = ((size_t)1 << 31) - 1;
 
 typedef struct export_state {
@@ -30,6 +31,8 @@ typedef struct export_state {
   size_t n_tensors, tensors_capacity;
   const char **names; /* per layer: its tensor */
   bool *flat;         /* per layer: that has two dimensions */
+  bool *other;        /* per layer: it is there with the other number of dimensions, too */
+  int opset;
   const float *w, *running;
 } export_state;
 
@@ -121,6 +124,14 @@ static void add_int(export_state *ex, Onnx__NodeProto *n, const char *name, int6
   a->has_i = true;
   a->i = value;
 }
+static void add_text(export_state *ex, Onnx__NodeProto *n, const char *name, const char *text) {
+  Onnx__AttributeProto *const a = add_attribute(ex, n, name, AS_STRING);
+  char *const copy = text_of(ex, text, "");
+  if (ex->failed) return;
+  a->has_s = true;
+  a->s.data = (uint8_t *)copy;
+  a->s.len = strlen(copy);
+}
 static void add_float(export_state *ex, Onnx__NodeProto *n, const char *name, float value) {
   Onnx__AttributeProto *const a = add_attribute(ex, n, name, AS_FLOAT);
   a->has_f = true;
@@ -153,12 +164,16 @@ static const char *running(export_state *ex, const cvy_running *r, int k) {
 static const char *as_flat(export_state *ex, int i) {
   if (ex->flat[i]) return ex->names[i];
   const char *const name = text_of(ex, ex->names[i], "_flat");
+  if (ex->other[i]) return name;
+  ex->other[i] = true;
   add_int(ex, add_node(ex, "Flatten", name, (const char *const[]){ex->names[i], NULL}, name), "axis", 1);
   return name;
 }
 static const char *as_pictures(export_state *ex, int i) {
   if (!ex->flat[i]) return ex->names[i];
   const char *const name = text_of(ex, ex->names[i], "_pictures"), *const shape = text_of(ex, name, "_shape");
+  if (ex->other[i]) return name;
+  ex->other[i] = true;
   int64_t *const dims = keep(ex, 4 * sizeof *dims);
   if (ex->failed) return "";
   memcpy(dims, (const int64_t[]){0, ex->net->layers[i].shape.c, 1, 1}, 4 * sizeof *dims);
@@ -169,10 +184,76 @@ static const char *as_pictures(export_state *ex, int i) {
 
 /* ---- layers ---- */
 
-static void add_window(export_state *ex, Onnx__NodeProto *n, const cvy_layer *l) {
+static void add_window(export_state *ex, Onnx__NodeProto *n, const cvy_layer *l, const int more[2]) {
   add_ints(ex, n, "kernel_shape", 2, (const int64_t[]){l->kernel[0], l->kernel[1]});
   add_ints(ex, n, "strides", 2, (const int64_t[]){l->stride[0], l->stride[1]});
-  add_ints(ex, n, "pads", 4, (const int64_t[]){l->pad[0], l->pad[1], l->pad[0], l->pad[1]});
+  add_ints(ex, n, "pads", 4, (const int64_t[]){l->pad[0], l->pad[1], l->pad[0] + more[0], l->pad[1] + more[1]});
+}
+
+/* An initialiser of one number; "", which stands for none, if it is infinite. */
+static const char *one_number(export_state *ex, const char *name, const char *suffix, float number) {
+  float *const copy = keep(ex, sizeof *copy);
+  if (ex->failed || isinf(number)) return "";
+  *copy = number;
+  return add_tensor(ex, text_of(ex, name, suffix), CVY_ONNX_FLOAT, 0, NULL, copy, sizeof *copy)->name;
+}
+
+static void add_activation(export_state *ex, const cvy_layer *l, const char *x, const char *name, const char *out) {
+  const float a = l->activation.a, b = l->activation.b;
+  const char *const in[] = {x, NULL};
+  switch (l->activation.kind) {
+    case CVY_ACTIVATION_RELU: (void)add_node(ex, "Relu", name, in, out); break;
+    case CVY_ACTIVATION_LEAKY_RELU: add_float(ex, add_node(ex, "LeakyRelu", name, in, out), "alpha", a); break;
+    case CVY_ACTIVATION_CLIP: {
+      const char *const limits[] = {x, one_number(ex, out, "_min", a), one_number(ex, out, "_max", b), NULL};
+      (void)add_node(ex, "Clip", name, limits, out);
+      break;
+    }
+    case CVY_ACTIVATION_SIGMOID: (void)add_node(ex, "Sigmoid", name, in, out); break;
+    case CVY_ACTIVATION_TANH: (void)add_node(ex, "Tanh", name, in, out); break;
+    case CVY_ACTIVATION_HARD_SIGMOID: {
+      Onnx__NodeProto *const n = add_node(ex, "HardSigmoid", name, in, out);
+      add_float(ex, n, "alpha", a);
+      add_float(ex, n, "beta", b);
+      break;
+    }
+    case CVY_ACTIVATION_HARD_SWISH: (void)add_node(ex, "HardSwish", name, in, out); break;
+    case CVY_ACTIVATION_SILU: {
+      const char *const gate = text_of(ex, out, "_sigmoid");
+      (void)add_node(ex, "Sigmoid", gate, in, gate);
+      (void)add_node(ex, "Mul", name, (const char *const[]){x, gate, NULL}, out);
+      break;
+    }
+    case CVY_ACTIVATION_GELU:
+    case CVY_ACTIVATION_GELU_TANH: {
+      Onnx__NodeProto *const n = add_node(ex, "Gelu", name, in, out);
+      add_text(ex, n, "approximate", l->activation.kind == CVY_ACTIVATION_GELU ? "none" : "tanh");
+      ex->opset = GELU_OPSET;
+      break;
+    }
+  }
+}
+
+/* The sum, the product of two layers. */
+static void add_pair(export_state *ex, const char *op, const cvy_layer *l, const char *name, int i) {
+  const int x = l->input[0], y = l->input[1];
+  const bool flat = ex->flat[x] && ex->flat[y];
+  const char *const in[] = {flat ? ex->names[x] : as_pictures(ex, x), flat ? ex->names[y] : as_pictures(ex, y), NULL};
+  ex->flat[i] = flat;
+  (void)add_node(ex, op, name, in, ex->names[i]);
+}
+
+static void add_concat(export_state *ex, const char *name, int i) {
+  int n;
+  const cvy_node *const inputs = cvy_layer_inputs(ex->net, i, &n);
+  const char **const in = keep(ex, (size_t)(n + 1) * sizeof *in);
+  bool flat = true;
+  for (int k = 0; k < n; k++) flat = flat && ex->flat[inputs[k]];
+  for (int k = 0; k < n && !ex->failed; k++) in[k] = flat ? ex->names[inputs[k]] : as_pictures(ex, inputs[k]);
+  if (ex->failed) return;
+  in[n] = NULL;
+  ex->flat[i] = flat;
+  add_int(ex, add_node(ex, "Concat", name, in, ex->names[i]), "axis", 1);
 }
 
 static void add_layer(export_state *ex, int i) {
@@ -185,7 +266,10 @@ static void add_layer(export_state *ex, int i) {
       const char *const in[] = {as_pictures(ex, x), param(ex, l->param[0]), l->bias ? param(ex, l->param[1]) : NULL,
                                 NULL};
       ex->flat[i] = false;
-      add_window(ex, add_node(ex, "Conv", name, in, out), l);
+      Onnx__NodeProto *const n = add_node(ex, "Conv", name, in, out);
+      add_window(ex, n, l, l->pad_more);
+      add_ints(ex, n, "dilations", 2, (const int64_t[]){l->dilation[0], l->dilation[1]});
+      add_int(ex, n, "group", l->groups);
       break;
     }
     case CVY_LAYER_BATCHNORM: {
@@ -198,12 +282,13 @@ static void add_layer(export_state *ex, int i) {
       break;
     }
     case CVY_LAYER_RELU: (void)add_node(ex, "Relu", name, (const char *const[]){ex->names[x], NULL}, out); break;
-    case CVY_LAYER_ADD: {
-      const int y = l->input[1];
-      const bool both = ex->flat[x] == ex->flat[y];
-      const char *const in[] = {both ? ex->names[x] : as_flat(ex, x), both ? ex->names[y] : as_flat(ex, y), NULL};
-      ex->flat[i] = !both || ex->flat[x];
-      (void)add_node(ex, "Add", name, in, out);
+    case CVY_LAYER_ACTIVATION: add_activation(ex, l, ex->names[x], name, out); break;
+    case CVY_LAYER_ADD: add_pair(ex, "Add", l, name, i); break;
+    case CVY_LAYER_MUL: add_pair(ex, "Mul", l, name, i); break;
+    case CVY_LAYER_CONCAT: add_concat(ex, name, i); break;
+    case CVY_LAYER_DROPOUT: { /* in inference form */
+      const char *const in[] = {ex->names[x], one_number(ex, out, "_ratio", l->drop), NULL};
+      (void)add_node(ex, "Dropout", name, in, out);
       break;
     }
     case CVY_LAYER_MAXPOOL:
@@ -211,15 +296,19 @@ static void add_layer(export_state *ex, int i) {
       const cvy_shape *const s = &ex->net->layers[x].shape;
       const bool max = l->kind == CVY_LAYER_MAXPOOL, global = !max && l->kernel[0] == s->h && l->kernel[1] == s->w &&
                                                               l->pad[0] + l->pad[1] == 0 && l->stride[0] == 1 &&
-                                                              l->stride[1] == 1;
+                                                              l->stride[1] == 1 && l->pool_pad_more[0] == 0 &&
+                                                              l->pool_pad_more[1] == 0;
       Onnx__NodeProto *const n = add_node(ex,
                                           global ? "GlobalAveragePool"
                                           : max  ? "MaxPool"
                                                  : "AveragePool",
                                           name, (const char *const[]){as_pictures(ex, x), NULL}, out);
       ex->flat[i] = false;
-      if (!global) add_window(ex, n, l);
-      if (!global && !max) add_int(ex, n, "count_include_pad", 1);
+      if (!global) {
+        add_window(ex, n, l, l->pool_pad_more);
+        add_int(ex, n, "ceil_mode", l->ceil_mode);
+      }
+      if (!global && !max) add_int(ex, n, "count_include_pad", !l->exclude_pad);
       break;
     }
     case CVY_LAYER_LINEAR: {
@@ -279,7 +368,7 @@ static cvy_status write_model(export_state *ex, const char *output, const char *
   CVY_REQUIRE(!ex->failed, CVY_E_MEMORY, "no memory to write %s", path);
   opset.domain = "";
   opset.has_version = true;
-  opset.version = OPSET;
+  opset.version = ex->opset;
   graph.name = "convoy";
   graph.node = ex->nodes;
   graph.n_node = ex->n_nodes;
@@ -322,7 +411,7 @@ fail:
 
 cvy_status cvy_onnx_export(const cvy_net *net, const char *weights, bool softmax, const char *path) {
   cvy_status status = CVY_OK;
-  export_state ex = {.net = net};
+  export_state ex = {.net = net, .opset = OPSET};
   float *w = NULL, *running_values = NULL;
   const char *output;
   CVY_REQUIRE(cvy_net_layout(net), CVY_E_ARGUMENT, "cvy_onnx_export: the network is not finished");
@@ -331,7 +420,8 @@ cvy_status cvy_onnx_export(const cvy_net *net, const char *weights, bool softmax
   ex.running = running_values;
   ex.names = cvy_calloc((size_t)net->n_layers, sizeof *ex.names);
   ex.flat = cvy_calloc((size_t)net->n_layers, sizeof *ex.flat);
-  CVY_REQUIRE(ex.names && ex.flat, CVY_E_MEMORY, "out of host memory");
+  ex.other = cvy_calloc((size_t)net->n_layers, sizeof *ex.other);
+  CVY_REQUIRE(ex.names && ex.flat && ex.other, CVY_E_MEMORY, "out of host memory");
   for (int i = 0; i < net->n_layers; i++) {
     char number[16];
     snprintf(number, sizeof number, "%d", i);
@@ -353,6 +443,7 @@ fail:
   cvy_free(ex.tensors);
   cvy_free(ex.names);
   cvy_free(ex.flat);
+  cvy_free(ex.other);
   cvy_free(w);
   cvy_free(running_values);
   return status;

@@ -70,6 +70,15 @@ cvy_onnx_value *cvy_onnx_find(const cvy_onnx_import_state *im, const char *name)
 /* Logs "F.onnx: node 'x' (Conv): …"; always false. */
 bool cvy_onnx_refuse(cvy_onnx_import_state *im, const char *format, ...) CVY_PRINTF(2, 3);
 
+/* [onnx_pointwise.c] Take im->node, an operator of this kind. */
+void cvy_onnx_take_add(cvy_onnx_import_state *im);
+void cvy_onnx_take_mul(cvy_onnx_import_state *im);
+void cvy_onnx_take_relu(cvy_onnx_import_state *im);
+void cvy_onnx_take_activation(cvy_onnx_import_state *im);
+void cvy_onnx_take_clip(cvy_onnx_import_state *im);
+void cvy_onnx_take_dropout(cvy_onnx_import_state *im);
+void cvy_onnx_take_concat(cvy_onnx_import_state *im);
+
 /* [onnx_nodes.c] Takes im->node, whose outputs the caller has marked BAD. */
 void cvy_onnx_take_node(cvy_onnx_import_state *im);
 /* The name of a layer whose weight has this name: without ".weight", and with '_' for what a name may not have. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Each operator of ONNX as layers of the builder. Outline: attributes · inputs and outputs · parameters · windows ·
- * layers · shapes and numbers · the table. */
+ * Each operator of ONNX as layers of the builder. Outline: parameters · windows · layers ·
+ * shapes and numbers · the table. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,146 +10,7 @@
 
 #include "src/base/mem.h"
 #include "src/onnx/onnx_import.h"
-
-typedef cvy_onnx_import_state state;
-typedef cvy_onnx_value value;
-
-/* ---- attributes ---- */
-
-static const Onnx__AttributeProto *attribute(const cvy_onnx_node *n, const char *name) {
-  for (size_t i = 0; i < n->n_attribute; i++)
-    if (n->attribute[i]->name && !strcmp(n->attribute[i]->name, name)) return n->attribute[i];
-  return NULL;
-}
-static int64_t whole(const state *im, const char *name, int64_t otherwise) {
-  const Onnx__AttributeProto *const a = attribute(im->node, name);
-  return a && a->has_i ? a->i : otherwise;
-}
-static float real(const state *im, const char *name, float otherwise) {
-  const Onnx__AttributeProto *const a = attribute(im->node, name);
-  return a && a->has_f ? a->f : otherwise;
-}
-/* Up to `most` whole numbers → out; how many, 0: the attribute is not there, -1: too many. */
-static int wholes(const state *im, const char *name, int64_t *out, int most) {
-  const Onnx__AttributeProto *const a = attribute(im->node, name);
-  if (!a) return 0;
-  if (a->n_ints > (size_t)most) return -1;
-  for (size_t i = 0; i < a->n_ints; i++) out[i] = a->ints[i];
-  return (int)a->n_ints;
-}
-static bool says(const state *im, const char *name, const char *text) {
-  const Onnx__AttributeProto *const a = attribute(im->node, name);
-  return a && a->has_s && a->s.len == strlen(text) && memcmp(a->s.data, text, a->s.len) == 0;
-}
-
-/* ---- inputs and outputs ---- */
-
-static bool has_input(const state *im, size_t i) { return i < im->node->n_input && *im->node->input[i]; }
-
-/* Input i of the node; NULL: refused, or what it depends on was. */
-static value *input(state *im, size_t i) {
-  if (!has_input(im, i)) {
-    cvy_onnx_refuse(im, "it has no input %zu", i);
-    return NULL;
-  }
-  value *const v = cvy_onnx_find(im, im->node->input[i]);
-  if (!v || v->kind == CVY_ONNX_UNMADE) {
-    cvy_onnx_refuse(im, "it reads '%.100s', which is no initialiser, and no node in front of it makes it (%s)",
-                    im->node->input[i], v ? "nodes in a circle, or in the wrong order" : "a missing tensor");
-    return NULL;
-  }
-  return v->kind == CVY_ONNX_BAD ? NULL : v;
-}
-
-/* Input i if it is a tensor of samples. */
-static value *samples(state *im, size_t i) {
-  value *const v = input(im, i);
-  if (v && v->kind != CVY_ONNX_NODE) {
-    cvy_onnx_refuse(im, "its input '%.100s' does not depend on the pictures", v->name);
-    return NULL;
-  }
-  return v;
-}
-static value *pictures(state *im, size_t i) {
-  value *const v = samples(im, i);
-  if (v && v->flat) {
-    cvy_onnx_refuse(im, "its input '%.100s' has two dimensions, four are possible", v->name);
-    return NULL;
-  }
-  return v;
-}
-/* Input i if it is a tensor of the file. */
-static value *numbers(state *im, size_t i, const char *what) {
-  value *const v = input(im, i);
-  if (v && v->kind != CVY_ONNX_TENSOR) {
-    cvy_onnx_refuse(im, "%s, '%.100s', is computed: it must be an initialiser", what, v->name);
-    return NULL;
-  }
-  return v;
-}
-
-/* Whole numbers of a value, at most CVY_ONNX_WHOLE_MOST; how many, -1: it is something else. */
-static int wholes_of(const value *v, int64_t *out) {
-  if (v->kind == CVY_ONNX_TENSOR) return cvy_onnx_ints(v->tensor, out, CVY_ONNX_WHOLE_MOST);
-  if (v->kind != CVY_ONNX_WHOLE) return -1;
-  memcpy(out, v->whole, sizeof v->whole);
-  return v->n_whole;
-}
-
-static value *output(const state *im) {
-  return im->node->n_output && *im->node->output[0] ? cvy_onnx_find(im, im->node->output[0]) : NULL;
-}
-
-/* The node's first output is this layer. A layer that the builder has refused, with its own message, ends the
- * import. */
-static void make(state *im, cvy_node node, bool flat) {
-  value *const out = output(im);
-  if (node < 0) {
-    const cvy_onnx_node *const n = im->node;
-    cvy_log_error("%s: that was node '%.100s' (%.60s)", im->file->path, n->name ? n->name : "", n->op_type);
-    im->status = CVY_E_ARGUMENT;
-  } else if (out) {
-    out->kind = CVY_ONNX_NODE;
-    out->node = node;
-    out->flat = flat;
-  }
-}
-
-/* The first output is another name of v. */
-static void same_as(state *im, const value *v) {
-  value *const out = output(im);
-  if (!out) return;
-  const value old = *out;
-  *out = *v;
-  out->name = out->label = old.name;
-  out->needed = old.needed;
-  out->n_readers = old.n_readers;
-  out->reader = old.reader;
-  out->used = false;
-  out->added = NULL;
-}
-
-static void make_whole(state *im, const int64_t *numbers_of, int n) {
-  value *const out = output(im);
-  if (!out) return;
-  out->kind = CVY_ONNX_WHOLE;
-  out->n_whole = n;
-  memcpy(out->whole, numbers_of, (size_t)n * sizeof *numbers_of);
-}
-
-/* No other output than the first is read. */
-static bool one_output(state *im) {
-  for (size_t k = 1; k < im->node->n_output; k++) {
-    const value *const v = *im->node->output[k] ? cvy_onnx_find(im, im->node->output[k]) : NULL;
-    if (v && v->needed)
-      return cvy_onnx_refuse(im, "its output %zu, '%.100s', is read: the first alone is made", k, v->name);
-  }
-  return true;
-}
-
-static void shape_of(const state *im, const value *v, int shape[3]) {
-  (void)cvy_net_shape(im->net, v->node, &shape[0], &shape[1], &shape[2]);
-}
+#include "src/onnx/onnx_node.h"
 
 /* ---- parameters ---- */
 
@@ -210,7 +71,7 @@ static void name_layer(state *im, const value *weight, char out[64]) {
 /* ---- windows ---- */
 
 typedef struct window {
-  int kernel[2], stride[2], pad[2];
+  int kernel[2], stride[2], pad[2], pad_more[2], dilation[2];
   bool ceil;
 } window;
 
@@ -230,40 +91,28 @@ static bool read_window(state *im, const int size[2], const int64_t *known, wind
                            kernel[0], kernel[1], known[0], known[1]);
   if ((n_stride != 0 && n_stride != 2) || (n_dilation != 0 && n_dilation != 2) || (n_pads != 0 && n_pads != 4))
     return cvy_onnx_refuse(im, "strides, dilations or pads are not those of two dimensions");
-  if (dilation[0] != 1 || dilation[1] != 1)
-    return cvy_onnx_refuse(im, "attribute dilations is %" PRId64 ",%" PRId64 ": 1,1 is possible", dilation[0],
-                           dilation[1]);
   const bool upper = says(im, "auto_pad", "SAME_UPPER"), same = upper || says(im, "auto_pad", "SAME_LOWER");
   for (int d = 0; d < 2; d++) {
-    if (!small(kernel[d], 1) || !small(stride[d], 1) || !small(pads[d], 0) || !small(pads[d + 2], 0))
+    if (!small(kernel[d], 1) || !small(stride[d], 1) || !small(dilation[d], 1) || !small(pads[d], 0) ||
+        !small(pads[d + 2], 0))
       return cvy_onnx_refuse(im,
-                             "kernel %" PRId64 ", stride %" PRId64 ", pads %" PRId64 " and %" PRId64
-                             ": kernel and stride must be 1 to 65536, pads 0 to 65536",
-                             kernel[d], stride[d], pads[d], pads[d + 2]);
+                             "kernel %" PRId64 ", stride %" PRId64 ", dilation %" PRId64 ", pads %" PRId64
+                             " and %" PRId64 ": kernel, stride and dilation must be 1 to 65536, pads 0 to 65536",
+                             kernel[d], stride[d], dilation[d], pads[d], pads[d + 2]);
     if (same) {
-      const int64_t more = ((size[d] + stride[d] - 1) / stride[d] - 1) * stride[d] + kernel[d] - size[d];
+      const int64_t more =
+          ((size[d] + stride[d] - 1) / stride[d] - 1) * stride[d] + (kernel[d] - 1) * dilation[d] + 1 - size[d];
       const int64_t all = more > 0 ? more : 0;
       pads[d] = upper ? all / 2 : all - all / 2;
       pads[d + 2] = all - pads[d];
     }
-    if (pads[d] != pads[d + 2])
-      return cvy_onnx_refuse(
-          im, "attribute %s: padding of %" PRId64 " in front and %" PRId64 " behind: equal padding is possible",
-          same ? "auto_pad" : "pads", pads[d], pads[d + 2]);
     w->kernel[d] = (int)kernel[d];
     w->stride[d] = (int)stride[d];
     w->pad[d] = (int)pads[d];
+    w->pad_more[d] = (int)(pads[d + 2] - pads[d]);
+    w->dilation[d] = (int)dilation[d];
   }
   w->ceil = whole(im, "ceil_mode", 0) != 0;
-  return true;
-}
-
-/* Rounding up the number of windows is no matter where they fill the input. */
-static bool check_ceil(state *im, const int size[2], const window *w) {
-  for (int d = 0; d < 2 && w->ceil; d++)
-    if ((size[d] + 2 * w->pad[d] - w->kernel[d]) % w->stride[d] != 0)
-      return cvy_onnx_refuse(im, "attribute ceil_mode is 1 and windows of %d by %d do not fill %d: 0 is possible",
-                             w->kernel[d], w->stride[d], size[d]);
   return true;
 }
 
@@ -277,21 +126,18 @@ static void take_conv(state *im) {
     return;
   }
   const int64_t *const dims = w->tensor->dims, groups = whole(im, "group", 1);
-  if (groups != 1) {
-    cvy_onnx_refuse(im, "attribute group is %" PRId64 ": 1 is possible", groups);
-    return;
-  }
   const value *const x = pictures(im, 0);
   int shape[3] = {0};
   window win;
   char layer[64];
   if (x) shape_of(im, x, shape);
   if (!read_window(im, shape + 1, dims + 2, &win) || !x) return;
-  if (dims[1] != shape[0] || !small(dims[0], 1) || (b && !is_vector(b, dims[0]))) {
+  if (!small(groups, 1) || !small(dims[1], 1) || dims[1] * groups != shape[0] || !small(dims[0], 1) ||
+      dims[0] % groups != 0 || (b && !is_vector(b, dims[0]))) {
     cvy_onnx_refuse(im,
-                    "its filters are %" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64
-                    ", for an input of %d channels%s: they do not fit",
-                    dims[0], dims[1], dims[2], dims[3], shape[0], b ? " and a bias" : "");
+                    "its filters are %" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64 " in %" PRId64
+                    " groups, for an input of %d channels%s: they do not fit",
+                    dims[0], dims[1], dims[2], dims[3], groups, shape[0], b ? " and a bias" : "");
     return;
   }
   name_layer(im, w, layer);
@@ -300,6 +146,9 @@ static void take_conv(state *im) {
                                 .kernel = {win.kernel[0], win.kernel[1]},
                                 .stride = {win.stride[0], win.stride[1]},
                                 .pad = {win.pad[0], win.pad[1]},
+                                .pad_more = {win.pad_more[0], win.pad_more[1]},
+                                .dilation = {win.dilation[0], win.dilation[1]},
+                                .groups = (int)groups,
                                 .no_bias = !b};
   make(im, cvy_net_conv2d(im->net, x->node, layer, &spec), false);
 }
@@ -414,39 +263,23 @@ static void take_matmul(state *im) {
   if (out && out->kind == CVY_ONNX_NODE) out->added = b;
 }
 
-static void take_add(state *im) {
-  const value *const a = input(im, 0), *const b = input(im, 1);
-  if (!a || !b) return;
-  if ((a->kind == CVY_ONNX_NODE && a->added == b) || (b->kind == CVY_ONNX_NODE && b->added == a)) {
-    same_as(im, a->kind == CVY_ONNX_NODE ? a : b); /* the layer has the bias */
-    return;
-  }
-  if (a->kind != CVY_ONNX_NODE || b->kind != CVY_ONNX_NODE || a->flat != b->flat) {
-    cvy_onnx_refuse(im, "it adds '%.100s' and '%.100s': two tensors of one shape are possible, or a bias behind MatMul",
-                    a->name, b->name);
-    return;
-  }
-  make(im, cvy_net_add(im->net, a->node, b->node), a->flat);
-}
-
-static void take_relu(state *im) {
-  const value *const x = samples(im, 0);
-  if (x) make(im, cvy_net_relu(im->net, x->node), x->flat);
-}
-
 static void take_pool(state *im, bool max) {
   const value *const x = pictures(im, 0);
   int shape[3] = {0};
   window w;
   if (x) shape_of(im, x, shape);
   if (!one_output(im) || !read_window(im, shape + 1, NULL, &w)) return;
-  if (!max && (w.pad[0] || w.pad[1]) && whole(im, "count_include_pad", 0) == 0) {
-    cvy_onnx_refuse(im, "attribute count_include_pad is 0 with padding %d,%d: 1 is possible", w.pad[0], w.pad[1]);
+  if (w.dilation[0] != 1 || w.dilation[1] != 1) {
+    cvy_onnx_refuse(im, "attribute dilations is %d,%d: 1,1 is possible", w.dilation[0], w.dilation[1]);
     return;
   }
-  if (!x || !check_ceil(im, shape + 1, &w)) return;
-  const cvy_pool2d_spec spec = {
-      .kernel = {w.kernel[0], w.kernel[1]}, .stride = {w.stride[0], w.stride[1]}, .pad = {w.pad[0], w.pad[1]}};
+  if (!x) return;
+  const cvy_pool2d_spec spec = {.kernel = {w.kernel[0], w.kernel[1]},
+                                .stride = {w.stride[0], w.stride[1]},
+                                .pad = {w.pad[0], w.pad[1]},
+                                .pad_more = {w.pad_more[0], w.pad_more[1]},
+                                .ceil_mode = w.ceil,
+                                .exclude_pad = whole(im, "count_include_pad", 0) == 0};
   make(im, max ? cvy_net_maxpool(im->net, x->node, &spec) : cvy_net_avgpool(im->net, x->node, &spec), false);
 }
 static void take_maxpool(state *im) { take_pool(im, true); }
@@ -517,27 +350,6 @@ static void take_softmax(state *im) {
   if (out && out->n_readers == 0) same_as(im, x);
   else if (is_log) cvy_onnx_refuse(im, "it is not the network's output: there alone it is possible");
   else make(im, cvy_net_softmax(im->net, x->node), x->flat);
-}
-
-static void take_dropout(state *im) {
-  const value *const x = samples(im, 0);
-  int64_t training[CVY_ONNX_WHOLE_MOST] = {0};
-  if (!one_output(im)) return;
-  if (has_input(im, 2)) {
-    const value *const t = input(im, 2);
-    if (!t) return;
-    if (wholes_of(t, training) != 1) {
-      cvy_onnx_refuse(im, "its training_mode is computed: an initialiser is possible");
-      return;
-    }
-  }
-  if (training[0]) {
-    cvy_onnx_refuse(im, "its training_mode is on: dropout is possible only where it is off");
-    return;
-  }
-  if (!x) return;
-  im->n_dropouts++;
-  same_as(im, x);
 }
 
 /* ---- shapes and numbers ---- */
@@ -650,23 +462,6 @@ static void take_unsqueeze(state *im) {
   else cvy_onnx_refuse(im, "it adds a dimension to something else than one whole number");
 }
 
-static void take_concat(state *im) {
-  int64_t all[CVY_ONNX_WHOLE_MOST], some[CVY_ONNX_WHOLE_MOST];
-  int n = 0;
-  for (size_t i = 0; i < im->node->n_input; i++) {
-    const value *const x = input(im, i);
-    if (!x) return;
-    const int more = wholes_of(x, some);
-    if (more < 0 || n + more > CVY_ONNX_WHOLE_MOST) {
-      cvy_onnx_refuse(im, "it joins tensors: a few whole numbers are possible");
-      return;
-    }
-    memcpy(all + n, some, (size_t)more * sizeof *some);
-    n += more;
-  }
-  make_whole(im, all, n);
-}
-
 static void take_cast(state *im) {
   const value *const x = input(im, 0);
   int64_t list[CVY_ONNX_WHOLE_MOST];
@@ -681,14 +476,38 @@ static const struct {
   const char *op;
   void (*take)(state *im);
 } ops[] = {
-    {"Add", take_add},           {"AveragePool", take_avgpool}, {"BatchNormalization", take_batchnorm},
-    {"Cast", take_cast},         {"Concat", take_concat},       {"Constant", take_constant},
-    {"Conv", take_conv},         {"Dropout", take_dropout},     {"Flatten", take_flatten},
-    {"Gather", take_gather},     {"Gemm", take_gemm},           {"GlobalAveragePool", take_global_avgpool},
-    {"Identity", take_identity}, {"LogSoftmax", take_softmax},  {"MatMul", take_matmul},
-    {"MaxPool", take_maxpool},   {"ReduceMean", take_mean},     {"Relu", take_relu},
-    {"Reshape", take_reshape},   {"Shape", take_shape},         {"Softmax", take_softmax},
-    {"Squeeze", take_squeeze},   {"Transpose", take_transpose}, {"Unsqueeze", take_unsqueeze},
+    {"Add", cvy_onnx_take_add},
+    {"AveragePool", take_avgpool},
+    {"BatchNormalization", take_batchnorm},
+    {"Cast", take_cast},
+    {"Clip", cvy_onnx_take_clip},
+    {"Concat", cvy_onnx_take_concat},
+    {"Constant", take_constant},
+    {"Conv", take_conv},
+    {"Dropout", cvy_onnx_take_dropout},
+    {"Flatten", take_flatten},
+    {"Gather", take_gather},
+    {"Gelu", cvy_onnx_take_activation},
+    {"Gemm", take_gemm},
+    {"GlobalAveragePool", take_global_avgpool},
+    {"HardSigmoid", cvy_onnx_take_activation},
+    {"HardSwish", cvy_onnx_take_activation},
+    {"Identity", take_identity},
+    {"LeakyRelu", cvy_onnx_take_activation},
+    {"LogSoftmax", take_softmax},
+    {"MatMul", take_matmul},
+    {"MaxPool", take_maxpool},
+    {"Mul", cvy_onnx_take_mul},
+    {"ReduceMean", take_mean},
+    {"Relu", cvy_onnx_take_relu},
+    {"Reshape", take_reshape},
+    {"Shape", take_shape},
+    {"Sigmoid", cvy_onnx_take_activation},
+    {"Softmax", take_softmax},
+    {"Squeeze", take_squeeze},
+    {"Tanh", cvy_onnx_take_activation},
+    {"Transpose", take_transpose},
+    {"Unsqueeze", take_unsqueeze},
 };
 
 void cvy_onnx_take_node(state *im) {
