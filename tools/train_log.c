@@ -22,14 +22,15 @@ static void log_run(const training *t) {
     if (cvy_net_param(t->run.net, i, &info)) parameters += info.elems;
   }
   const cvy_data *const d = t->run.data;
-  json_log_line(t->log, json_pack("{s{ss sI so* so so so so so so sI s{ss si si si si si si si} so so}}", "run",
-                                  "version", cvy_version(), "seed", (json_int_t)t->options->seed, "nodes",
-                                  t->fleet ? fleet_json(t->fleet) : NULL, "devices", devices, "compute_units", units,
-                                  "drivers", drivers, "shares", shares, "micro_batches", micro, "device_bytes", bytes,
-                                  "parameters", (json_int_t)parameters, "data", "name", d->name, "train", d->train.n,
-                                  "val", d->val.n, "test", d->test.n, "height", d->h, "width", d->w, "channels", d->c,
-                                  "classes", d->classes, "settings", train_settings_all(t->options, t->run.net, d, t->team),
-                                  "conv_choices", json_loads(cvy_team_conv_choices(t->team), 0, NULL)));
+  json_log_line(
+      t->log,
+      json_pack("{s{ss sI so* so so so so so so sI s{ss si si si si si si si} so so}}", "run", "version", cvy_version(),
+                "seed", (json_int_t)t->options->seed, "nodes", t->fleet ? fleet_json(t->fleet) : NULL, "devices",
+                devices, "compute_units", units, "drivers", drivers, "shares", shares, "micro_batches", micro,
+                "device_bytes", bytes, "parameters", (json_int_t)parameters, "data", "name", d->name, "train",
+                d->train.n, "val", d->val.n, "test", d->test.n, "height", d->h, "width", d->w, "channels", d->c,
+                "classes", d->classes, "settings", train_settings_all(t->options, t->run.net, d, t->team),
+                "conv_choices", json_loads(cvy_team_conv_choices(t->team), 0, NULL)));
 }
 
 void train_log_begin(training *t) {

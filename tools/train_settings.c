@@ -29,7 +29,8 @@ static void put_optimizer(json_t *s, const train_options *o) {
   put(s, "eps", adam ? json_real(o->eps > 0 ? o->eps : 1e-8) : json_null());
 }
 
-/* Of an ONNX file the name without its folder, and the graph: a run goes on with the file elsewhere, not with another. */
+/* Of an ONNX file the name without its folder, and the graph: a run goes on with the file elsewhere, not with another
+ * one. */
 static json_t *model_json(const train_options *options, const cvy_net *net) {
   const char *const model = train_options_model(options), *const slash = strrchr(model, '/');
   if (!cvy_onnx_is_file(model)) return json_string(model);

@@ -125,7 +125,8 @@ typedef struct cvy_layer_info {
 } cvy_layer_info;
 int cvy_net_layer_count(const cvy_net *net);
 bool cvy_net_layer(const cvy_net *net, int i, cvy_layer_info *out);
-/* Bytes of activations and their gradients that a device needs for n samples at a time. CVY_E_ARGUMENT · CVY_E_MEMORY. */
+/* Bytes of activations and their gradients that a device needs for n samples at a time. CVY_E_ARGUMENT ·
+ * CVY_E_MEMORY. */
 cvy_status cvy_net_memory(const cvy_net *net, int n, bool inference, size_t *bytes);
 
 /* The two networks of the book, written with the functions above. */
@@ -134,7 +135,8 @@ cvy_status cvy_net_lenet(int channels, int height, int width, int classes, cvy_n
 /* ResNets in ImageNet's form, with torchvision's names. */
 cvy_status cvy_net_resnet34(int channels, int height, int width, int classes, cvy_net **out);
 cvy_status cvy_net_resnet50(int channels, int height, int width, int classes, cvy_net **out);
-/* By name ("resnet18", "lenet", "resnet34", "resnet50"); CVY_E_ARGUMENT with the list of names if there is no such model. */
+/* By name ("resnet18", "lenet", "resnet34", "resnet50"); CVY_E_ARGUMENT with the list of names if there is no such
+ * model. */
 cvy_status cvy_net_model(const char *name, int channels, int height, int width, int classes, cvy_net **out);
 
 /* How bytes reach the network that the facts describe: cvy_team_params.input, without augmentation. Pure. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * From a network to a file. Layer i makes the tensor "v<i>"; what the builder flattens by itself gets a Flatten here. All
- * structs of the file lie in blocks that are freed together. */
+ * From a network to a file. Layer i makes the tensor "v<i>"; tensors that the builder flattens by itself get a Flatten
+ * here. All structs of the file lie in blocks that are freed together. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ typedef struct export_state {
   const float *w, *running;
 } export_state;
 
-/* Zeroed memory to the end of the export; on lack of it `failed`, and memory that is no use to anybody. */
+/* Zeroed memory to the end of the export; on lack of it `failed`, and memory that no caller reads. */
 static void *keep(export_state *ex, size_t size) {
   static char nothing[4096];
   void **const list = cvy_grow(ex->blocks, ex->n_blocks, &ex->blocks_capacity, FIRST, sizeof *list);

@@ -1,153 +1,38 @@
 /* SPDX-License-Identifier: MIT
- * A node of an ONNX file that is being taken: its attributes, inputs and outputs. */
+ * The node of an ONNX file that is being taken: its attributes, inputs and outputs. A function that gives NULL or false
+ * has refused the node, or the node depends on one that was refused. */
 #ifndef CVY_ONNX_ONNX_NODE_H
 #define CVY_ONNX_ONNX_NODE_H
 
-#include <stdio.h>
-#include <string.h>
-
-#include <onnx.pb-c.h>
-
 #include "src/onnx/onnx_import.h"
 
-typedef cvy_onnx_import_state state;
-typedef cvy_onnx_value value;
+struct Onnx__AttributeProto;
 
-/* ---- attributes ---- */
-
-static inline const Onnx__AttributeProto *attribute(const cvy_onnx_node *n, const char *name) {
-  for (size_t i = 0; i < n->n_attribute; i++)
-    if (n->attribute[i]->name && !strcmp(n->attribute[i]->name, name)) return n->attribute[i];
-  return NULL;
-}
-static inline int64_t whole(const state *im, const char *name, int64_t otherwise) {
-  const Onnx__AttributeProto *const a = attribute(im->node, name);
-  return a && a->has_i ? a->i : otherwise;
-}
-static inline float real(const state *im, const char *name, float otherwise) {
-  const Onnx__AttributeProto *const a = attribute(im->node, name);
-  return a && a->has_f ? a->f : otherwise;
-}
+const struct Onnx__AttributeProto *cvy_onnx_attribute(const cvy_onnx_node *n, const char *name);
+int64_t cvy_onnx_whole(const cvy_onnx_import_state *im, const char *name, int64_t otherwise);
+float cvy_onnx_real(const cvy_onnx_import_state *im, const char *name, float otherwise);
 /* Up to `most` whole numbers → out; how many, 0: the attribute is not there, -1: too many. */
-static inline int wholes(const state *im, const char *name, int64_t *out, int most) {
-  const Onnx__AttributeProto *const a = attribute(im->node, name);
-  if (!a) return 0;
-  if (a->n_ints > (size_t)most) return -1;
-  for (size_t i = 0; i < a->n_ints; i++) out[i] = a->ints[i];
-  return (int)a->n_ints;
-}
-static inline bool says(const state *im, const char *name, const char *text) {
-  const Onnx__AttributeProto *const a = attribute(im->node, name);
-  return a && a->has_s && a->s.len == strlen(text) && memcmp(a->s.data, text, a->s.len) == 0;
-}
-
-/* ---- inputs and outputs ---- */
-
-static inline bool has_input(const state *im, size_t i) { return i < im->node->n_input && *im->node->input[i]; }
-
+int cvy_onnx_wholes(const cvy_onnx_import_state *im, const char *name, int64_t *out, int most);
+bool cvy_onnx_says(const cvy_onnx_import_state *im, const char *name, const char *text);
+bool cvy_onnx_has_input(const cvy_onnx_import_state *im, size_t i);
 /* Input i of the node; NULL: refused, or what it depends on was. */
-static inline value *input(state *im, size_t i) {
-  if (!has_input(im, i)) {
-    cvy_onnx_refuse(im, "it has no input %zu", i);
-    return NULL;
-  }
-  value *const v = cvy_onnx_find(im, im->node->input[i]);
-  if (!v || v->kind == CVY_ONNX_UNMADE) {
-    cvy_onnx_refuse(im, "it reads '%.100s', which is no initialiser, and no node in front of it makes it (%s)",
-                    im->node->input[i], v ? "nodes in a circle, or in the wrong order" : "a missing tensor");
-    return NULL;
-  }
-  return v->kind == CVY_ONNX_BAD ? NULL : v;
-}
-
+cvy_onnx_value *cvy_onnx_node_input(cvy_onnx_import_state *im, size_t i);
 /* Input i if it is a tensor of samples. */
-static inline value *samples(state *im, size_t i) {
-  value *const v = input(im, i);
-  if (v && v->kind != CVY_ONNX_NODE) {
-    cvy_onnx_refuse(im, "its input '%.100s' does not depend on the pictures", v->name);
-    return NULL;
-  }
-  return v;
-}
-static inline value *pictures(state *im, size_t i) {
-  value *const v = samples(im, i);
-  if (v && v->flat) {
-    cvy_onnx_refuse(im, "its input '%.100s' has two dimensions, four are possible", v->name);
-    return NULL;
-  }
-  return v;
-}
+cvy_onnx_value *cvy_onnx_samples(cvy_onnx_import_state *im, size_t i);
+cvy_onnx_value *cvy_onnx_pictures(cvy_onnx_import_state *im, size_t i);
 /* Input i if it is a tensor of the file. */
-static inline value *numbers(state *im, size_t i, const char *what) {
-  value *const v = input(im, i);
-  if (v && v->kind != CVY_ONNX_TENSOR) {
-    cvy_onnx_refuse(im, "%s, '%.100s', is computed: it must be an initialiser", what, v->name);
-    return NULL;
-  }
-  return v;
-}
-
+cvy_onnx_value *cvy_onnx_numbers(cvy_onnx_import_state *im, size_t i, const char *what);
 /* Whole numbers of a value, at most CVY_ONNX_WHOLE_MOST; how many, -1: it is something else. */
-static inline int wholes_of(const value *v, int64_t *out) {
-  if (v->kind == CVY_ONNX_TENSOR) return cvy_onnx_ints(v->tensor, out, CVY_ONNX_WHOLE_MOST);
-  if (v->kind != CVY_ONNX_WHOLE) return -1;
-  memcpy(out, v->whole, sizeof v->whole);
-  return v->n_whole;
-}
-
-static inline value *output(const state *im) {
-  return im->node->n_output && *im->node->output[0] ? cvy_onnx_find(im, im->node->output[0]) : NULL;
-}
-
+int cvy_onnx_wholes_of(const cvy_onnx_value *v, int64_t *out);
+cvy_onnx_value *cvy_onnx_output(const cvy_onnx_import_state *im);
 /* The node's first output is this layer. A layer that the builder has refused, with its own message, ends the
  * import. */
-static inline void make(state *im, cvy_node node, bool flat) {
-  value *const out = output(im);
-  if (node < 0) {
-    const cvy_onnx_node *const n = im->node;
-    cvy_log_error("%s: that was node '%.100s' (%.60s)", im->file->path, n->name ? n->name : "", n->op_type);
-    im->status = CVY_E_ARGUMENT;
-  } else if (out) {
-    out->kind = CVY_ONNX_NODE;
-    out->node = node;
-    out->flat = flat;
-  }
-}
-
+void cvy_onnx_make(cvy_onnx_import_state *im, cvy_node node, bool flat);
 /* The first output is another name of v. */
-static inline void same_as(state *im, const value *v) {
-  value *const out = output(im);
-  if (!out) return;
-  const value old = *out;
-  *out = *v;
-  out->name = out->label = old.name;
-  out->needed = old.needed;
-  out->n_readers = old.n_readers;
-  out->reader = old.reader;
-  out->used = false;
-  out->added = NULL;
-}
-
-static inline void make_whole(state *im, const int64_t *numbers_of, int n) {
-  value *const out = output(im);
-  if (!out) return;
-  out->kind = CVY_ONNX_WHOLE;
-  out->n_whole = n;
-  memcpy(out->whole, numbers_of, (size_t)n * sizeof *numbers_of);
-}
-
+void cvy_onnx_same_as(cvy_onnx_import_state *im, const cvy_onnx_value *v);
+void cvy_onnx_make_whole(cvy_onnx_import_state *im, const int64_t *numbers_of, int n);
 /* No other output than the first is read. */
-static inline bool one_output(state *im) {
-  for (size_t k = 1; k < im->node->n_output; k++) {
-    const value *const v = *im->node->output[k] ? cvy_onnx_find(im, im->node->output[k]) : NULL;
-    if (v && v->needed)
-      return cvy_onnx_refuse(im, "its output %zu, '%.100s', is read: the first alone is made", k, v->name);
-  }
-  return true;
-}
-
-static inline void shape_of(const state *im, const value *v, int shape[3]) {
-  (void)cvy_net_shape(im->net, v->node, &shape[0], &shape[1], &shape[2]);
-}
+bool cvy_onnx_one_output(cvy_onnx_import_state *im);
+void cvy_onnx_shape_of(const cvy_onnx_import_state *im, const cvy_onnx_value *v, int shape[3]);
 
 #endif

@@ -12,6 +12,9 @@
 #include "src/onnx/onnx_import.h"
 #include "src/onnx/onnx_node.h"
 
+typedef cvy_onnx_import_state state;
+typedef cvy_onnx_value value;
+
 /* ---- parameters ---- */
 
 void cvy_onnx_layer_name(const char *tensor, char out[64]) {
@@ -80,8 +83,9 @@ static bool small(int64_t x, int64_t least) { return x >= least && x <= 65536; }
 /* Kernel (known: from the filters), strides, padding. `size`: rows and columns of what it moves over. */
 static bool read_window(state *im, const int size[2], const int64_t *known, window *w) {
   int64_t kernel[2], stride[2] = {1, 1}, dilation[2] = {1, 1}, pads[4] = {0};
-  const int n_kernel = wholes(im, "kernel_shape", kernel, 2), n_stride = wholes(im, "strides", stride, 2),
-            n_dilation = wholes(im, "dilations", dilation, 2), n_pads = wholes(im, "pads", pads, 4);
+  const int n_kernel = cvy_onnx_wholes(im, "kernel_shape", kernel, 2),
+            n_stride = cvy_onnx_wholes(im, "strides", stride, 2),
+            n_dilation = cvy_onnx_wholes(im, "dilations", dilation, 2), n_pads = cvy_onnx_wholes(im, "pads", pads, 4);
   if (n_kernel == 0 && known) memcpy(kernel, known, sizeof kernel);
   else if (n_kernel != 2)
     return cvy_onnx_refuse(im, "attribute kernel_shape has not two numbers: two dimensions are possible");
@@ -91,7 +95,8 @@ static bool read_window(state *im, const int size[2], const int64_t *known, wind
                            kernel[0], kernel[1], known[0], known[1]);
   if ((n_stride != 0 && n_stride != 2) || (n_dilation != 0 && n_dilation != 2) || (n_pads != 0 && n_pads != 4))
     return cvy_onnx_refuse(im, "strides, dilations or pads are not those of two dimensions");
-  const bool upper = says(im, "auto_pad", "SAME_UPPER"), same = upper || says(im, "auto_pad", "SAME_LOWER");
+  const bool upper = cvy_onnx_says(im, "auto_pad", "SAME_UPPER"),
+             same = upper || cvy_onnx_says(im, "auto_pad", "SAME_LOWER");
   for (int d = 0; d < 2; d++) {
     if (!small(kernel[d], 1) || !small(stride[d], 1) || !small(dilation[d], 1) || !small(pads[d], 0) ||
         !small(pads[d + 2], 0))
@@ -112,25 +117,27 @@ static bool read_window(state *im, const int size[2], const int64_t *known, wind
     w->pad_more[d] = (int)(pads[d + 2] - pads[d]);
     w->dilation[d] = (int)dilation[d];
   }
-  w->ceil = whole(im, "ceil_mode", 0) != 0;
+  w->ceil = cvy_onnx_whole(im, "ceil_mode", 0) != 0;
   return true;
 }
 
 /* ---- layers ---- */
 
 static void take_conv(state *im) {
-  value *const w = numbers(im, 1, "the filters"), *const b = has_input(im, 2) ? numbers(im, 2, "the bias") : NULL;
-  if (!w || (has_input(im, 2) && !b)) return;
+  value *const w = cvy_onnx_numbers(im, 1, "the filters"), *const b = cvy_onnx_has_input(im, 2)
+                                                                          ? cvy_onnx_numbers(im, 2, "the bias")
+                                                                          : NULL;
+  if (!w || (cvy_onnx_has_input(im, 2) && !b)) return;
   if (!has_dims(w, 4)) {
     cvy_onnx_refuse(im, "its filters '%.100s' have %zu dimensions, four are possible", w->name, w->tensor->n_dims);
     return;
   }
-  const int64_t *const dims = w->tensor->dims, groups = whole(im, "group", 1);
-  const value *const x = pictures(im, 0);
+  const int64_t *const dims = w->tensor->dims, groups = cvy_onnx_whole(im, "group", 1);
+  const value *const x = cvy_onnx_pictures(im, 0);
   int shape[3] = {0};
   window win;
   char layer[64];
-  if (x) shape_of(im, x, shape);
+  if (x) cvy_onnx_shape_of(im, x, shape);
   if (!read_window(im, shape + 1, dims + 2, &win) || !x) return;
   if (!small(groups, 1) || !small(dims[1], 1) || dims[1] * groups != shape[0] || !small(dims[0], 1) ||
       dims[0] % groups != 0 || (b && !is_vector(b, dims[0]))) {
@@ -150,7 +157,7 @@ static void take_conv(state *im) {
                                 .dilation = {win.dilation[0], win.dilation[1]},
                                 .groups = (int)groups,
                                 .no_bias = !b};
-  make(im, cvy_net_conv2d(im->net, x->node, layer, &spec), false);
+  cvy_onnx_make(im, cvy_net_conv2d(im->net, x->node, layer, &spec), false);
 }
 
 static void take_batchnorm(state *im) {
@@ -158,21 +165,21 @@ static void take_batchnorm(state *im) {
   value *p[4];
   bool there = true;
   for (size_t i = 0; i < 4; i++) {
-    p[i] = numbers(im, i + 1, names[i]);
+    p[i] = cvy_onnx_numbers(im, i + 1, names[i]);
     there = there && p[i];
   }
-  const float eps = real(im, "epsilon", 1e-5f), momentum = real(im, "momentum", 0.9f);
-  if (!one_output(im) || !there) return;
+  const float eps = cvy_onnx_real(im, "epsilon", 1e-5f), momentum = cvy_onnx_real(im, "momentum", 0.9f);
+  if (!cvy_onnx_one_output(im) || !there) return;
   if (!(eps > 0) || !(eps < 1) || !(momentum >= 0) || !(momentum < 1)) {
     cvy_onnx_refuse(im, "epsilon is %g and momentum %g: above 0, and 0 to below 1, are possible", (double)eps,
                     (double)momentum);
     return;
   }
-  const value *const x = samples(im, 0);
+  const value *const x = cvy_onnx_samples(im, 0);
   int shape[3];
   char layer[64];
   if (!x) return;
-  shape_of(im, x, shape);
+  cvy_onnx_shape_of(im, x, shape);
   if (x->flat && (shape[1] > 1 || shape[2] > 1)) {
     cvy_onnx_refuse(im, "it normalises %d values in two dimensions, each by itself: channels are possible",
                     shape[0] * shape[1] * shape[2]);
@@ -188,14 +195,14 @@ static void take_batchnorm(state *im) {
     if (!take_weight(im, p[i], layer, names[i], false, 1)) return;
   /* 1 - 0.9 in float32 is 0.10000002: the file's digits, of which 7 count, become those of PyTorch again */
   const cvy_batchnorm_spec spec = {.eps = eps, .momentum = (float)(rint((1 - (double)momentum) * 1e7) * 1e-7)};
-  make(im, cvy_net_batchnorm(im->net, x->node, layer, &spec), x->flat);
+  cvy_onnx_make(im, cvy_net_batchnorm(im->net, x->node, layer, &spec), x->flat);
 }
 
 /* x times the matrix (in,out), or as PyTorch has it (out,in), plus a bias. */
 static void add_linear(state *im, const value *x, value *w, bool by_rows, value *b, float alpha, float beta) {
   int shape[3];
   char layer[64];
-  shape_of(im, x, shape);
+  cvy_onnx_shape_of(im, x, shape);
   const bool out_first = by_rows != w->transposed; /* as the tensor lies in the file */
   const int64_t inputs = w->tensor->dims[out_first ? 1 : 0], outputs = w->tensor->dims[out_first ? 0 : 1];
   if (inputs != (int64_t)shape[0] * shape[1] * shape[2] || !small(outputs, 1) || (b && !is_vector(b, outputs))) {
@@ -207,40 +214,42 @@ static void add_linear(state *im, const value *x, value *w, bool by_rows, value 
   name_layer(im, w, layer);
   if (!take_weight(im, w, layer, "weight", !out_first, alpha) || (b && !take_weight(im, b, layer, "bias", false, beta)))
     return;
-  make(im, cvy_net_linear(im->net, x->node, layer, (int)outputs, !b), true);
+  cvy_onnx_make(im, cvy_net_linear(im->net, x->node, layer, (int)outputs, !b), true);
 }
 
 /* Input i as what a linear layer takes. */
 static const value *rows(state *im, size_t i) {
-  const value *const x = samples(im, i);
+  const value *const x = cvy_onnx_samples(im, i);
   int shape[3];
   if (!x || x->flat) return x;
-  shape_of(im, x, shape);
+  cvy_onnx_shape_of(im, x, shape);
   cvy_onnx_refuse(im, "its input '%.100s' has four dimensions, %dx%dx%d per sample: a Flatten must be in front",
                   x->name, shape[0], shape[1], shape[2]);
   return NULL;
 }
 
 static void take_gemm(state *im) {
-  value *const w = numbers(im, 1, "the matrix"), *const b = has_input(im, 2) ? numbers(im, 2, "the bias") : NULL;
-  const float alpha = real(im, "alpha", 1), beta = real(im, "beta", 1);
-  if (whole(im, "transA", 0) != 0) {
+  value *const w = cvy_onnx_numbers(im, 1, "the matrix"), *const b = cvy_onnx_has_input(im, 2)
+                                                                         ? cvy_onnx_numbers(im, 2, "the bias")
+                                                                         : NULL;
+  const float alpha = cvy_onnx_real(im, "alpha", 1), beta = cvy_onnx_real(im, "beta", 1);
+  if (cvy_onnx_whole(im, "transA", 0) != 0) {
     cvy_onnx_refuse(im, "attribute transA is 1: 0 is possible");
     return;
   }
-  if (!w || (has_input(im, 2) && !b)) return;
+  if (!w || (cvy_onnx_has_input(im, 2) && !b)) return;
   if (!has_dims(w, 2) || !isfinite(alpha) || !isfinite(beta)) {
     cvy_onnx_refuse(im, "alpha %g, beta %g, a matrix of %zu dimensions: finite factors and two dimensions are possible",
                     (double)alpha, (double)beta, w->tensor->n_dims);
     return;
   }
   const value *const x = rows(im, 0);
-  if (x) add_linear(im, x, w, whole(im, "transB", 0) != 0, b, alpha, beta);
+  if (x) add_linear(im, x, w, cvy_onnx_whole(im, "transB", 0) != 0, b, alpha, beta);
 }
 
 /* The bias of the Add that alone reads what this node makes. */
 static value *bias_behind(const state *im, int64_t outputs) {
-  const value *const out = output(im);
+  const value *const out = cvy_onnx_output(im);
   const cvy_onnx_node *const reader = out && out->n_readers == 1 ? im->graph->node[out->reader] : NULL;
   if (!reader || !reader->op_type || strcmp(reader->op_type, "Add") || reader->n_input != 2) return NULL;
   const int other = !strcmp(reader->input[0], out->name);
@@ -249,7 +258,7 @@ static value *bias_behind(const state *im, int64_t outputs) {
 }
 
 static void take_matmul(state *im) {
-  value *const w = numbers(im, 1, "the matrix");
+  value *const w = cvy_onnx_numbers(im, 1, "the matrix");
   if (!w) return;
   if (!has_dims(w, 2)) {
     cvy_onnx_refuse(im, "its matrix '%.100s' has %zu dimensions, two are possible", w->name, w->tensor->n_dims);
@@ -259,16 +268,16 @@ static void take_matmul(state *im) {
   if (!x) return;
   value *const b = bias_behind(im, w->tensor->dims[w->transposed ? 0 : 1]);
   add_linear(im, x, w, false, b, 1, 1);
-  value *const out = output(im);
+  value *const out = cvy_onnx_output(im);
   if (out && out->kind == CVY_ONNX_NODE) out->added = b;
 }
 
 static void take_pool(state *im, bool max) {
-  const value *const x = pictures(im, 0);
+  const value *const x = cvy_onnx_pictures(im, 0);
   int shape[3] = {0};
   window w;
-  if (x) shape_of(im, x, shape);
-  if (!one_output(im) || !read_window(im, shape + 1, NULL, &w)) return;
+  if (x) cvy_onnx_shape_of(im, x, shape);
+  if (!cvy_onnx_one_output(im) || !read_window(im, shape + 1, NULL, &w)) return;
   if (w.dilation[0] != 1 || w.dilation[1] != 1) {
     cvy_onnx_refuse(im, "attribute dilations is %d,%d: 1,1 is possible", w.dilation[0], w.dilation[1]);
     return;
@@ -279,22 +288,22 @@ static void take_pool(state *im, bool max) {
                                 .pad = {w.pad[0], w.pad[1]},
                                 .pad_more = {w.pad_more[0], w.pad_more[1]},
                                 .ceil_mode = w.ceil,
-                                .exclude_pad = whole(im, "count_include_pad", 0) == 0};
-  make(im, max ? cvy_net_maxpool(im->net, x->node, &spec) : cvy_net_avgpool(im->net, x->node, &spec), false);
+                                .exclude_pad = cvy_onnx_whole(im, "count_include_pad", 0) == 0};
+  cvy_onnx_make(im, max ? cvy_net_maxpool(im->net, x->node, &spec) : cvy_net_avgpool(im->net, x->node, &spec), false);
 }
 static void take_maxpool(state *im) { take_pool(im, true); }
 static void take_avgpool(state *im) { take_pool(im, false); }
 
 static void take_global_avgpool(state *im) {
-  const value *const x = pictures(im, 0);
-  if (x) make(im, cvy_net_global_avgpool(im->net, x->node), false);
+  const value *const x = cvy_onnx_pictures(im, 0);
+  if (x) cvy_onnx_make(im, cvy_net_global_avgpool(im->net, x->node), false);
 }
 
 /* Axes from an attribute or from input 1; how many, -1: they are not known. */
 static int read_axes(state *im, int64_t *axes) {
-  if (!has_input(im, 1)) return wholes(im, "axes", axes, CVY_ONNX_WHOLE_MOST);
-  const value *const v = input(im, 1);
-  return v ? wholes_of(v, axes) : -1;
+  if (!cvy_onnx_has_input(im, 1)) return cvy_onnx_wholes(im, "axes", axes, CVY_ONNX_WHOLE_MOST);
+  const value *const v = cvy_onnx_node_input(im, 1);
+  return v ? cvy_onnx_wholes_of(v, axes) : -1;
 }
 
 /* Rows and columns, in any order. */
@@ -306,86 +315,87 @@ static bool are_rows_and_columns(const int64_t *axes, int n) {
 
 static void take_mean(state *im) {
   int64_t axes[CVY_ONNX_WHOLE_MOST];
-  const value *const x = pictures(im, 0);
+  const value *const x = cvy_onnx_pictures(im, 0);
   if (!are_rows_and_columns(axes, read_axes(im, axes))) {
     cvy_onnx_refuse(im, "its axes are not rows and columns (2, 3): the mean of these is possible");
     return;
   }
-  if (x) make(im, cvy_net_global_avgpool(im->net, x->node), whole(im, "keepdims", 1) == 0);
+  if (x) cvy_onnx_make(im, cvy_net_global_avgpool(im->net, x->node), cvy_onnx_whole(im, "keepdims", 1) == 0);
 }
 
 static void take_squeeze(state *im) {
   int64_t axes[CVY_ONNX_WHOLE_MOST];
-  const value *const x = input(im, 0);
+  const value *const x = cvy_onnx_node_input(im, 0);
   const int n = read_axes(im, axes);
   int shape[3] = {0};
   if (!x) return;
   if (x->kind == CVY_ONNX_WHOLE) {
-    same_as(im, x);
+    cvy_onnx_same_as(im, x);
     return;
   }
-  if (x->kind == CVY_ONNX_NODE) shape_of(im, x, shape);
+  if (x->kind == CVY_ONNX_NODE) cvy_onnx_shape_of(im, x, shape);
   if (x->kind != CVY_ONNX_NODE || x->flat || !are_rows_and_columns(axes, n) || shape[1] != 1 || shape[2] != 1) {
     cvy_onnx_refuse(im, "it takes other dimensions away than the rows and columns (2, 3) of 1x1 pixels");
     return;
   }
-  same_as(im, x);
-  value *const out = output(im);
+  cvy_onnx_same_as(im, x);
+  value *const out = cvy_onnx_output(im);
   if (out) out->flat = true;
 }
 
 /* A softmax behind everything else is left out; the loss has its own. */
 static void take_softmax(state *im) {
-  const value *const x = samples(im, 0);
+  const value *const x = cvy_onnx_samples(im, 0);
   const bool is_log = !strcmp(im->node->op_type, "LogSoftmax");
-  const int64_t axis = whole(im, "axis", im->file->opset < 13 ? 1 : -1);
-  const value *const out = output(im);
+  const int64_t axis = cvy_onnx_whole(im, "axis", im->file->opset < 13 ? 1 : -1);
+  const value *const out = cvy_onnx_output(im);
   int shape[3];
   if (!x) return;
-  shape_of(im, x, shape);
+  cvy_onnx_shape_of(im, x, shape);
   if ((axis != 1 && axis != (x->flat ? -1 : -3)) || (x->flat && (shape[1] > 1 || shape[2] > 1))) {
     cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": 1, the channels, is possible", axis);
     return;
   }
-  if (out && out->n_readers == 0) same_as(im, x);
+  if (out && out->n_readers == 0) cvy_onnx_same_as(im, x);
   else if (is_log) cvy_onnx_refuse(im, "it is not the network's output: there alone it is possible");
-  else make(im, cvy_net_softmax(im->net, x->node), x->flat);
+  else cvy_onnx_make(im, cvy_net_softmax(im->net, x->node), x->flat);
 }
 
 /* ---- shapes and numbers ---- */
 
 static void take_identity(state *im) {
-  const value *const x = input(im, 0);
-  if (x) same_as(im, x);
+  const value *const x = cvy_onnx_node_input(im, 0);
+  if (x) cvy_onnx_same_as(im, x);
 }
 
 static void take_constant(state *im) {
-  const Onnx__AttributeProto *const tensor = attribute(im->node, "value"), *const one = attribute(im->node,
-                                                                                                  "value_"
-                                                                                                  "int");
-  value *const out = output(im);
+  const Onnx__AttributeProto *const tensor = cvy_onnx_attribute(im->node, "value"), *const one =
+                                                                                        cvy_onnx_attribute(im->node,
+                                                                                                           "value_"
+                                                                                                           "int");
+  value *const out = cvy_onnx_output(im);
   if (tensor && tensor->t && out) {
     out->kind = CVY_ONNX_TENSOR;
     out->tensor = tensor->t;
   } else if (one && one->has_i) {
-    make_whole(im, &one->i, 1);
+    cvy_onnx_make_whole(im, &one->i, 1);
   } else {
     int64_t list[CVY_ONNX_WHOLE_MOST];
-    const int n = wholes(im, "value_ints", list, CVY_ONNX_WHOLE_MOST);
-    if (n > 0) make_whole(im, list, n);
+    const int n = cvy_onnx_wholes(im, "value_ints", list, CVY_ONNX_WHOLE_MOST);
+    if (n > 0) cvy_onnx_make_whole(im, list, n);
     else cvy_onnx_refuse(im, "it has no tensor and no whole numbers (value, value_int, value_ints)");
   }
 }
 
 static void flatten(state *im, const value *x) {
-  same_as(im, x);
-  value *const out = output(im);
+  cvy_onnx_same_as(im, x);
+  value *const out = cvy_onnx_output(im);
   if (out) out->flat = true;
 }
 
 static void take_flatten(state *im) {
-  const value *const x = samples(im, 0);
-  const int64_t axis = whole(im, "axis", 1);
+  const value *const x = cvy_onnx_samples(im, 0);
+  const int64_t axis = cvy_onnx_whole(im, "axis", 1);
   if (!x) return;
   if (axis == 1 || axis == (x->flat ? -1 : -3)) flatten(im, x);
   else cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": 1 is possible, all of a sample in a row", axis);
@@ -393,12 +403,13 @@ static void take_flatten(state *im) {
 
 /* The shape is that of rows of samples: (samples, values), either of which may be left to be computed. */
 static void take_reshape(state *im) {
-  const value *const x = samples(im, 0), *const s = has_input(im, 1) ? input(im, 1) : NULL;
+  const value *const x = cvy_onnx_samples(im, 0), *const s =
+                                                      cvy_onnx_has_input(im, 1) ? cvy_onnx_node_input(im, 1) : NULL;
   int64_t dims[CVY_ONNX_WHOLE_MOST];
   int shape[3];
-  if (!x || (has_input(im, 1) && !s)) return;
-  const int n = s ? wholes_of(s, dims) : -1;
-  shape_of(im, x, shape);
+  if (!x || (cvy_onnx_has_input(im, 1) && !s)) return;
+  const int n = s ? cvy_onnx_wholes_of(s, dims) : -1;
+  cvy_onnx_shape_of(im, x, shape);
   const int64_t all = (int64_t)shape[0] * shape[1] * shape[2];
   const bool rows_first =
       n == 2 && (dims[0] == 0 || dims[0] == CVY_ONNX_BATCH || dims[0] == 1 || (dims[0] == -1 && dims[1] == all));
@@ -406,67 +417,68 @@ static void take_reshape(state *im) {
       n == 4 && (dims[0] == 0 || dims[0] == CVY_ONNX_BATCH) && dims[1] == all && dims[2] == 1 && dims[3] == 1;
   if (rows_first && (dims[1] == -1 || dims[1] == all)) flatten(im, x);
   else if (to_pixels && shape[0] == all) {
-    same_as(im, x);
-    value *const out = output(im);
+    cvy_onnx_same_as(im, x);
+    value *const out = cvy_onnx_output(im);
     if (out) out->flat = false;
   } else
     cvy_onnx_refuse(im, "its shape is not (samples, %" PRId64 "): all values of a sample in a row are possible", all);
 }
 
 static void take_transpose(state *im) {
-  const value *const x = input(im, 0);
+  const value *const x = cvy_onnx_node_input(im, 0);
   int64_t perm[CVY_ONNX_WHOLE_MOST];
-  const int n = wholes(im, "perm", perm, CVY_ONNX_WHOLE_MOST);
+  const int n = cvy_onnx_wholes(im, "perm", perm, CVY_ONNX_WHOLE_MOST);
   if (!x) return;
   if (x->kind != CVY_ONNX_TENSOR || !has_dims(x, 2) || !(n == 0 || (n == 2 && perm[0] == 1 && perm[1] == 0))) {
     cvy_onnx_refuse(im, "it turns something else than a matrix of the file");
     return;
   }
-  same_as(im, x);
-  value *const out = output(im);
+  cvy_onnx_same_as(im, x);
+  value *const out = cvy_onnx_output(im);
   if (!out) return;
   out->transposed = !x->transposed;
   out->label = x->label; /* the layer is called like the matrix */
 }
 
 static void take_shape(state *im) {
-  const value *const x = samples(im, 0);
+  const value *const x = cvy_onnx_samples(im, 0);
   int shape[3];
   if (!x) return;
-  shape_of(im, x, shape);
+  cvy_onnx_shape_of(im, x, shape);
   const int64_t dims[4] = {CVY_ONNX_BATCH, x->flat ? (int64_t)shape[0] * shape[1] * shape[2] : shape[0], shape[1],
                            shape[2]};
-  if (whole(im, "start", 0) != 0 || attribute(im->node, "end"))
+  if (cvy_onnx_whole(im, "start", 0) != 0 || cvy_onnx_attribute(im->node, "end"))
     cvy_onnx_refuse(im, "attributes start and end are not possible");
-  else make_whole(im, dims, x->flat ? 2 : 4);
+  else cvy_onnx_make_whole(im, dims, x->flat ? 2 : 4);
 }
 
 static void take_gather(state *im) {
-  const value *const x = input(im, 0), *const i = input(im, 1);
+  const value *const x = cvy_onnx_node_input(im, 0), *const i = cvy_onnx_node_input(im, 1);
   int64_t list[CVY_ONNX_WHOLE_MOST], place[CVY_ONNX_WHOLE_MOST];
   if (!x || !i) return;
-  const int n = wholes_of(x, list);
-  if (n < 0 || wholes_of(i, place) != 1 || whole(im, "axis", 0) != 0 || place[0] < -n || place[0] >= n) {
+  const int n = cvy_onnx_wholes_of(x, list);
+  if (n < 0 || cvy_onnx_wholes_of(i, place) != 1 || cvy_onnx_whole(im, "axis", 0) != 0 || place[0] < -n ||
+      place[0] >= n) {
     cvy_onnx_refuse(im, "it takes something else than one of a few whole numbers");
     return;
   }
-  make_whole(im, &list[place[0] < 0 ? place[0] + n : place[0]], 1);
+  cvy_onnx_make_whole(im, &list[place[0] < 0 ? place[0] + n : place[0]], 1);
 }
 
 static void take_unsqueeze(state *im) {
-  const value *const x = input(im, 0);
+  const value *const x = cvy_onnx_node_input(im, 0);
   int64_t list[CVY_ONNX_WHOLE_MOST];
   if (!x) return;
-  const int n = wholes_of(x, list);
-  if (n == 1) make_whole(im, list, n);
+  const int n = cvy_onnx_wholes_of(x, list);
+  if (n == 1) cvy_onnx_make_whole(im, list, n);
   else cvy_onnx_refuse(im, "it adds a dimension to something else than one whole number");
 }
 
 static void take_cast(state *im) {
-  const value *const x = input(im, 0);
+  const value *const x = cvy_onnx_node_input(im, 0);
   int64_t list[CVY_ONNX_WHOLE_MOST];
   if (!x) return;
-  if (wholes_of(x, list) >= 0) same_as(im, x);
+  if (cvy_onnx_wholes_of(x, list) >= 0) cvy_onnx_same_as(im, x);
   else cvy_onnx_refuse(im, "it changes the type of something else than a few whole numbers");
 }
 

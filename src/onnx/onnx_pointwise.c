@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: MIT
  * ONNX's operators of single values as layers of the builder: sums and products, activations, dropout; and concat. */
-#include "src/onnx/onnx_node.h"
-
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
+
+#include <onnx.pb-c.h>
 
 #include "src/base/mem.h"
+#include "src/onnx/onnx_node.h"
+
+typedef cvy_onnx_import_state state;
+typedef cvy_onnx_value value;
 
 /* Inputs 0 and 1, both of samples and of as many dimensions; false: refused. */
 static bool pair(state *im, const value **a, const value **b) {
-  *a = samples(im, 0), *b = samples(im, 1);
+  *a = cvy_onnx_samples(im, 0), *b = cvy_onnx_samples(im, 1);
   if (!*a || !*b) return false;
   if ((*a)->flat == (*b)->flat) return true;
   return cvy_onnx_refuse(im,
@@ -19,10 +24,10 @@ static bool pair(state *im, const value **a, const value **b) {
 }
 
 void cvy_onnx_take_add(state *im) {
-  const value *a = input(im, 0), *b = input(im, 1);
+  const value *a = cvy_onnx_node_input(im, 0), *b = cvy_onnx_node_input(im, 1);
   if (!a || !b) return;
   if ((a->kind == CVY_ONNX_NODE && a->added == b) || (b->kind == CVY_ONNX_NODE && b->added == a)) {
-    same_as(im, a->kind == CVY_ONNX_NODE ? a : b); /* the layer has the bias */
+    cvy_onnx_same_as(im, a->kind == CVY_ONNX_NODE ? a : b); /* the layer has the bias */
     return;
   }
   if (a->kind != CVY_ONNX_NODE || b->kind != CVY_ONNX_NODE) {
@@ -30,17 +35,17 @@ void cvy_onnx_take_add(state *im) {
                     a->name, b->name);
     return;
   }
-  if (pair(im, &a, &b)) make(im, cvy_net_add(im->net, a->node, b->node), a->flat);
+  if (pair(im, &a, &b)) cvy_onnx_make(im, cvy_net_add(im->net, a->node, b->node), a->flat);
 }
 
 void cvy_onnx_take_mul(state *im) {
   const value *a, *b;
-  if (pair(im, &a, &b)) make(im, cvy_net_mul(im->net, a->node, b->node), a->flat);
+  if (pair(im, &a, &b)) cvy_onnx_make(im, cvy_net_mul(im->net, a->node, b->node), a->flat);
 }
 
 void cvy_onnx_take_relu(state *im) {
-  const value *const x = samples(im, 0);
-  if (x) make(im, cvy_net_relu(im->net, x->node), x->flat);
+  const value *const x = cvy_onnx_samples(im, 0);
+  if (x) cvy_onnx_make(im, cvy_net_relu(im->net, x->node), x->flat);
 }
 
 void cvy_onnx_take_activation(state *im) {
@@ -54,15 +59,15 @@ void cvy_onnx_take_activation(state *im) {
                {"LeakyRelu", CVY_ACTIVATION_LEAKY_RELU, 0.01f, 0},
                {"Sigmoid", CVY_ACTIVATION_SIGMOID, 0, 0},
                {"Tanh", CVY_ACTIVATION_TANH, 0, 0}};
-  const value *const x = samples(im, 0);
+  const value *const x = cvy_onnx_samples(im, 0);
   if (!x) return;
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
     if (strcmp(im->node->op_type, kinds[i].op)) continue;
-    const bool by_tanh = kinds[i].kind == CVY_ACTIVATION_GELU && says(im, "approximate", "tanh");
-    make(im,
-         cvy_net_activation(im->net, x->node, by_tanh ? CVY_ACTIVATION_GELU_TANH : kinds[i].kind,
-                            real(im, "alpha", kinds[i].a), real(im, "beta", kinds[i].b)),
-         x->flat);
+    const bool by_tanh = kinds[i].kind == CVY_ACTIVATION_GELU && cvy_onnx_says(im, "approximate", "tanh");
+    cvy_onnx_make(im,
+                  cvy_net_activation(im->net, x->node, by_tanh ? CVY_ACTIVATION_GELU_TANH : kinds[i].kind,
+                                     cvy_onnx_real(im, "alpha", kinds[i].a), cvy_onnx_real(im, "beta", kinds[i].b)),
+                  x->flat);
   }
 }
 
@@ -71,8 +76,8 @@ static bool number(state *im, size_t i, const char *what, float absent, float *o
   float *list = NULL;
   size_t n = 0;
   *out = absent;
-  if (!has_input(im, i)) return true;
-  const value *const v = numbers(im, i, what);
+  if (!cvy_onnx_has_input(im, i)) return true;
+  const value *const v = cvy_onnx_numbers(im, i, what);
   if (!v) return false;
   if (!cvy_onnx_elems(v->tensor, &n) || n != 1) return cvy_onnx_refuse(im, "%s has not one number", what);
   const cvy_status status = cvy_onnx_floats(im->file, v->tensor, v->name, &list, &n);
@@ -86,47 +91,48 @@ static bool number(state *im, size_t i, const char *what, float absent, float *o
 }
 
 void cvy_onnx_take_clip(state *im) {
-  const value *const x = samples(im, 0);
+  const value *const x = cvy_onnx_samples(im, 0);
   float least, most;
   if (!number(im, 1, "its least value", -INFINITY, &least) || !number(im, 2, "its largest value", INFINITY, &most) ||
       !x)
     return;
-  make(im, cvy_net_activation(im->net, x->node, CVY_ACTIVATION_CLIP, least, most), x->flat);
+  cvy_onnx_make(im, cvy_net_activation(im->net, x->node, CVY_ACTIVATION_CLIP, least, most), x->flat);
 }
 
 /* In training form it is a layer, in inference form nothing. */
 void cvy_onnx_take_dropout(state *im) {
-  const value *const x = samples(im, 0), *const t = has_input(im, 2) ? input(im, 2) : NULL;
+  const value *const x = cvy_onnx_samples(im, 0), *const t =
+                                                      cvy_onnx_has_input(im, 2) ? cvy_onnx_node_input(im, 2) : NULL;
   int64_t training[CVY_ONNX_WHOLE_MOST] = {0};
   float p;
-  if (!one_output(im) || (has_input(im, 2) && !t)) return;
-  if (t && wholes_of(t, training) != 1) {
+  if (!cvy_onnx_one_output(im) || (cvy_onnx_has_input(im, 2) && !t)) return;
+  if (t && cvy_onnx_wholes_of(t, training) != 1) {
     cvy_onnx_refuse(im, "its training_mode is computed: an initialiser is possible");
     return;
   }
   if (!number(im, 1, "its ratio", 0.5f, &p) || !x) return;
   if (training[0]) {
     if (!(p >= 0) || !(p < 1)) cvy_onnx_refuse(im, "its ratio is %g: 0 to below 1 is possible", (double)p);
-    else make(im, cvy_net_dropout(im->net, x->node, p), x->flat);
+    else cvy_onnx_make(im, cvy_net_dropout(im->net, x->node, p), x->flat);
     return;
   }
   im->n_dropouts++;
-  same_as(im, x);
+  cvy_onnx_same_as(im, x);
 }
 
 /* Of tensors of samples, along their channels. */
 static void join(state *im) {
   const size_t n = im->node->n_input;
-  const int64_t axis = whole(im, "axis", INT64_MIN);
+  const int64_t axis = cvy_onnx_whole(im, "axis", INT64_MIN);
   cvy_node *const nodes = cvy_calloc(n, sizeof *nodes);
   bool good = nodes != NULL, flat = false;
   if (!nodes) im->status = CVY_E_MEMORY;
   for (size_t i = 0; i < n && good; i++) {
-    const value *const x = samples(im, i);
+    const value *const x = cvy_onnx_samples(im, i);
     int shape[3];
     good = x != NULL;
     if (!good) break;
-    shape_of(im, x, shape);
+    cvy_onnx_shape_of(im, x, shape);
     if (i == 0) flat = x->flat;
     if (x->flat != flat || (flat && (shape[1] > 1 || shape[2] > 1)) || (axis != 1 && axis != (flat ? -1 : -3)))
       good = cvy_onnx_refuse(im,
@@ -135,7 +141,7 @@ static void join(state *im) {
                              axis);
     nodes[i] = x->node;
   }
-  if (good) make(im, cvy_net_concat(im->net, nodes, (int)n), flat);
+  if (good) cvy_onnx_make(im, cvy_net_concat(im->net, nodes, (int)n), flat);
   cvy_free(nodes);
 }
 
@@ -147,13 +153,13 @@ void cvy_onnx_take_concat(state *im) {
     return;
   }
   for (size_t i = 0; i < im->node->n_input; i++) {
-    const value *const x = input(im, i);
+    const value *const x = cvy_onnx_node_input(im, i);
     if (!x) return;
     if (x->kind == CVY_ONNX_NODE) {
       join(im);
       return;
     }
-    const int more = wholes_of(x, some);
+    const int more = cvy_onnx_wholes_of(x, some);
     if (more < 0 || n + more > CVY_ONNX_WHOLE_MOST) {
       cvy_onnx_refuse(im, "it joins tensors of the file: those of samples, or a few whole numbers, are possible");
       return;
@@ -161,5 +167,5 @@ void cvy_onnx_take_concat(state *im) {
     memcpy(all + n, some, (size_t)more * sizeof *some);
     n += more;
   }
-  make_whole(im, all, n);
+  cvy_onnx_make_whole(im, all, n);
 }

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT
+ * Reading a node. Outline: attributes · inputs and outputs. */
+#include "src/onnx/onnx_node.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <onnx.pb-c.h>
+
+typedef cvy_onnx_import_state state;
+typedef cvy_onnx_value value;
+
+/* ---- attributes ---- */
+
+const Onnx__AttributeProto *cvy_onnx_attribute(const cvy_onnx_node *n, const char *name) {
+  for (size_t i = 0; i < n->n_attribute; i++)
+    if (n->attribute[i]->name && !strcmp(n->attribute[i]->name, name)) return n->attribute[i];
+  return NULL;
+}
+int64_t cvy_onnx_whole(const state *im, const char *name, int64_t otherwise) {
+  const Onnx__AttributeProto *const a = cvy_onnx_attribute(im->node, name);
+  return a && a->has_i ? a->i : otherwise;
+}
+float cvy_onnx_real(const state *im, const char *name, float otherwise) {
+  const Onnx__AttributeProto *const a = cvy_onnx_attribute(im->node, name);
+  return a && a->has_f ? a->f : otherwise;
+}
+/* Up to `most` whole numbers → out; how many, 0: the attribute is not there, -1: too many. */
+int cvy_onnx_wholes(const state *im, const char *name, int64_t *out, int most) {
+  const Onnx__AttributeProto *const a = cvy_onnx_attribute(im->node, name);
+  if (!a) return 0;
+  if (a->n_ints > (size_t)most) return -1;
+  for (size_t i = 0; i < a->n_ints; i++) out[i] = a->ints[i];
+  return (int)a->n_ints;
+}
+bool cvy_onnx_says(const state *im, const char *name, const char *text) {
+  const Onnx__AttributeProto *const a = cvy_onnx_attribute(im->node, name);
+  return a && a->has_s && a->s.len == strlen(text) && memcmp(a->s.data, text, a->s.len) == 0;
+}
+
+/* ---- inputs and outputs ---- */
+
+bool cvy_onnx_has_input(const state *im, size_t i) { return i < im->node->n_input && *im->node->input[i]; }
+
+/* Input i of the node; NULL: refused, or what it depends on was. */
+value *cvy_onnx_node_input(state *im, size_t i) {
+  if (!cvy_onnx_has_input(im, i)) {
+    cvy_onnx_refuse(im, "it has no input %zu", i);
+    return NULL;
+  }
+  value *const v = cvy_onnx_find(im, im->node->input[i]);
+  if (!v || v->kind == CVY_ONNX_UNMADE) {
+    cvy_onnx_refuse(im, "it reads '%.100s', which is no initialiser, and no node in front of it makes it (%s)",
+                    im->node->input[i], v ? "nodes in a circle, or in the wrong order" : "a missing tensor");
+    return NULL;
+  }
+  return v->kind == CVY_ONNX_BAD ? NULL : v;
+}
+
+/* Input i if it is a tensor of samples. */
+value *cvy_onnx_samples(state *im, size_t i) {
+  value *const v = cvy_onnx_node_input(im, i);
+  if (v && v->kind != CVY_ONNX_NODE) {
+    cvy_onnx_refuse(im, "its input '%.100s' does not depend on the pictures", v->name);
+    return NULL;
+  }
+  return v;
+}
+value *cvy_onnx_pictures(state *im, size_t i) {
+  value *const v = cvy_onnx_samples(im, i);
+  if (v && v->flat) {
+    cvy_onnx_refuse(im, "its input '%.100s' has two dimensions, four are possible", v->name);
+    return NULL;
+  }
+  return v;
+}
+/* Input i if it is a tensor of the file. */
+value *cvy_onnx_numbers(state *im, size_t i, const char *what) {
+  value *const v = cvy_onnx_node_input(im, i);
+  if (v && v->kind != CVY_ONNX_TENSOR) {
+    cvy_onnx_refuse(im, "%s, '%.100s', is computed: it must be an initialiser", what, v->name);
+    return NULL;
+  }
+  return v;
+}
+
+/* Whole numbers of a value, at most CVY_ONNX_WHOLE_MOST; how many, -1: it is something else. */
+int cvy_onnx_wholes_of(const value *v, int64_t *out) {
+  if (v->kind == CVY_ONNX_TENSOR) return cvy_onnx_ints(v->tensor, out, CVY_ONNX_WHOLE_MOST);
+  if (v->kind != CVY_ONNX_WHOLE) return -1;
+  memcpy(out, v->whole, sizeof v->whole);
+  return v->n_whole;
+}
+
+value *cvy_onnx_output(const state *im) {
+  return im->node->n_output && *im->node->output[0] ? cvy_onnx_find(im, im->node->output[0]) : NULL;
+}
+
+/* The node's first output is this layer. A layer that the builder has refused, with its own message, ends the
+ * import. */
+void cvy_onnx_make(state *im, cvy_node node, bool flat) {
+  value *const out = cvy_onnx_output(im);
+  if (node < 0) {
+    const cvy_onnx_node *const n = im->node;
+    cvy_log_error("%s: that was node '%.100s' (%.60s)", im->file->path, n->name ? n->name : "", n->op_type);
+    im->status = CVY_E_ARGUMENT;
+  } else if (out) {
+    out->kind = CVY_ONNX_NODE;
+    out->node = node;
+    out->flat = flat;
+  }
+}
+
+/* The first output is another name of v. */
+void cvy_onnx_same_as(state *im, const value *v) {
+  value *const out = cvy_onnx_output(im);
+  if (!out) return;
+  const value old = *out;
+  *out = *v;
+  out->name = out->label = old.name;
+  out->needed = old.needed;
+  out->n_readers = old.n_readers;
+  out->reader = old.reader;
+  out->used = false;
+  out->added = NULL;
+}
+
+void cvy_onnx_make_whole(state *im, const int64_t *numbers_of, int n) {
+  value *const out = cvy_onnx_output(im);
+  if (!out) return;
+  out->kind = CVY_ONNX_WHOLE;
+  out->n_whole = n;
+  memcpy(out->whole, numbers_of, (size_t)n * sizeof *numbers_of);
+}
+
+/* No other output than the first is read. */
+bool cvy_onnx_one_output(state *im) {
+  for (size_t k = 1; k < im->node->n_output; k++) {
+    const value *const v = *im->node->output[k] ? cvy_onnx_find(im, im->node->output[k]) : NULL;
+    if (v && v->needed)
+      return cvy_onnx_refuse(im, "its output %zu, '%.100s', is read: the first alone is made", k, v->name);
+  }
+  return true;
+}
+
+void cvy_onnx_shape_of(const state *im, const value *v, int shape[3]) {
+  (void)cvy_net_shape(im->net, v->node, &shape[0], &shape[1], &shape[2]);
+}
