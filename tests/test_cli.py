@@ -33,7 +33,7 @@ def test_errors(at):
     base = ["--model", "lenet", "--data", "synthetic"]
     table = [
         # option, value, what the message must say beside both
-        ("--model", "vgg", "resnet18 or lenet"),
+        ("--model", "vgg", "resnet18, lenet, resnet34"),
         ("--batch", "0", "from 1"),
         ("--batch", "-1", "from 1"),
         ("--batch", "1.5", "whole"),
@@ -155,7 +155,7 @@ def test_errors(at):
         (["tune", "--show", "--clear"], "one of them"),
         (["tune", "--budget", "soon"], "as 60 or 60s"),
         (["tune", "--budget", "0"], "as 60 or 60s"),
-        (["tune", "--model", "vgg"], "resnet18, lenet or all"),
+        (["tune", "--model", "vgg"], "resnet18, lenet, resnet34"),
         (["tune", "--math", "fast"], "fp32 or tf32"),
         (["devices", "0:0"], "'0:0'"),
         (["selftest", "--devices"], "value is missing"),
@@ -196,7 +196,7 @@ def test_errors(at):
         (["bench", "ops", "--shape", "n1"], "--shape: no such option"),
         (["bench", "train", "--steps", "0"], "--steps 0: expected a whole number from 1"),
         (["bench", "train", "--conv-algo", "fast"], "--conv-algo fast"),
-        (["bench", "train", "--model", "vgg"], "--model vgg: expected resnet18 or lenet"),
+        (["bench", "train", "--model", "vgg"], "--model vgg: expected resnet18, lenet, resnet34"),
         (["bench", "exchange", "--buckets", "1,x"], "--buckets 1,x: expected one or several sizes"),
         (["bench", "exchange", "--buckets", "0"], "--buckets 0: expected one or several sizes"),
         (["bench", "ops", "--baseline", os.path.join(ROOT, "README.md")], "expected a file of convoy bench"),
