@@ -151,7 +151,7 @@ def test_errors(at):
         (["eval", "--weights", "a.st", *LENET, "--json", "./a.st"], "two names"),
         (["eval", "--weights", "a.st", *LENET, "--data-dir", "somewhere"], "only fashion-mnist"),
         (["train", *base, "--init", "he", "--init-from", "x"], "one of them"),
-        (["eval"], "--weights F is missing"),
+        (["eval", "--data", "synthetic"], "--weights F is missing"),
         (["tune", "--show", "--clear"], "one of them"),
         (["tune", "--budget", "soon"], "as 60 or 60s"),
         (["tune", "--budget", "0"], "as 60 or 60s"),
@@ -162,7 +162,7 @@ def test_errors(at):
     ]:
         expect(2, *args, err=(says, f"convoy {args[0]} --help"), env=NO_DEVICE)
     for args, says in [
-        (["frobnicate"], "'frobnicate': expected a verb: devices, train, eval, predict, data, report, selftest, bench or tune\n"),
+        (["frobnicate"], "'frobnicate': expected a verb: devices, train, eval, predict, data, net, export, report, selftest, bench or tune\n"),
         (["trian"], "or tune; did you mean train?"),
         (["self"], "did you mean selftest?"),
         (["help", "dvices"], "did you mean devices?"),

@@ -54,7 +54,7 @@ static const option_row rows[] = {
     {.kind = OPTION_PARSE,
      .name = "model",
      FIELD(model),
-     .value = "NAME|F.onnx",
+     .value = "NAME",
      .deflt = "all",
      .unit = "all, " UNIT_MODEL,
      .parse = parse_model,

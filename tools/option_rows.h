@@ -10,15 +10,15 @@
 /* const char *: one of program_models (program_common.h), or the name of an ONNX file. */
 #define UNIT_MODEL "resnet18, lenet, resnet34, resnet50, or an ONNX file"
 #define ROW_MODEL(F, HELP)                                                                                           \
-  {.kind = OPTION_PARSE, .name = "model", F(model), .value = "NAME|F.onnx", .deflt = "resnet18", .unit = UNIT_MODEL,   \
+  {.kind = OPTION_PARSE, .name = "model", F(model), .value = "NAME", .deflt = "resnet18", .unit = UNIT_MODEL,   \
    .parse = options_parse_model, .help = HELP}
 #define ROW_MODEL_REQUIRED(F, HELP)                                                                                  \
-  {.kind = OPTION_PARSE, .name = "model", F(model), .value = "NAME|F.onnx", .required = true, .unit = UNIT_MODEL,      \
+  {.kind = OPTION_PARSE, .name = "model", F(model), .value = "NAME", .required = true, .unit = UNIT_MODEL,      \
    .parse = options_parse_model, .help = HELP}
 
 /* The same; NULL where it is not given: the verb takes it from the weights file. */
 #define ROW_MODEL_OF_WEIGHTS(F, HELP)                                                                                \
-  {.kind = OPTION_PARSE, .name = "model", F(model), .value = "NAME|F.onnx", .unit = UNIT_MODEL,                        \
+  {.kind = OPTION_PARSE, .name = "model", F(model), .value = "NAME", .unit = UNIT_MODEL,                        \
    .parse = options_parse_model, .absent = "what the weights file says", .help = HELP}
 
 #define ROW_DATA(F, HELP)                                                                                            \
