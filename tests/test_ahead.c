@@ -69,7 +69,7 @@ static long asked(void) { return cvy_launch_get_totals().ahead; }
 static cvy_eltwise *make_ahead(check_device *d) {
   cvy_eltwise *op = NULL;
   cvy_ahead_begin(d->cl);
-  check_ok(cvy_eltwise_create(d->cl, &op));
+  check_ok(cvy_eltwise_create(d->cl, false, &op));
   check_ok(cvy_ahead_end(d->cl));
   return op;
 }
@@ -132,7 +132,7 @@ CHECK_TEST(fills_only) {
   const long asked_before = asked(), programs = cvy_launch_get_totals().compiled + cvy_launch_get_totals().cached;
   for (int round = 0; round < 2; round++) {
     cvy_ahead_begin(d->cl);
-    check_ok(cvy_eltwise_create(d->cl, &op));
+    check_ok(cvy_eltwise_create(d->cl, false, &op));
     check_ok(cvy_kernel_create(d->cl, "eltwise", "eltwise_nothing", NULL, 0, &kernel));
     check_ok(cvy_ahead_fill(d->cl, round == 0 ? stop_at_once : NULL, NULL));
     cvy_kernel_destroy(&kernel);
@@ -157,14 +157,14 @@ CHECK_TEST(noted_kernels) {
   const long programs = cvy_launch_get_totals().compiled + cvy_launch_get_totals().cached;
   cvy_compile_with(NULL);
   cvy_ahead_begin(d->cl);
-  check_ok(cvy_eltwise_create(d->cl, &op));
-  check_ok(cvy_eltwise_create(d->cl, &other));
+  check_ok(cvy_eltwise_create(d->cl, false, &op));
+  check_ok(cvy_eltwise_create(d->cl, false, &other));
   cvy_eltwise_destroy(&op);
   cvy_eltwise_destroy(&other);
   check_ok(cvy_ahead_end(d->cl));
   assert_int_equal(cvy_launch_get_totals().compiled + cvy_launch_get_totals().cached, programs);
   cvy_ahead_begin(d->cl);
-  check_ok(cvy_eltwise_create(d->cl, &op));
+  check_ok(cvy_eltwise_create(d->cl, false, &op));
   use(d, op);
   check_ok(cvy_ahead_end(d->cl));
   use(d, op);

@@ -209,7 +209,7 @@ def numbers(page, of):
 def test_answers(at):
     """The page's answers are those of the weights that the run has saved; the pictures are the data set's bytes."""
     pixels, labels = write_coloured(at("set"))
-    words = ["--model", "lenet", "--data", at("set"), "--size", "16x12", "--devices", device_times(2), "--batch", 50]
+    words = ["--model", "lenet", "--data", at("set"), "--size", "18x15", "--devices", device_times(2), "--batch", 50]
     expect(0, "train", *words, "--epochs", 2, "--save", at("w.st"), "--report", at("a.html"), "--log", at("a.jsonl"), "-q")
     page = read(at("a.html"))
     check_page(page, "with answers")
@@ -223,7 +223,7 @@ def test_answers(at):
     check(1 <= len(found) <= 24, f"{len(found)} pictures")
     for text, label, image in found:
         h, w, _ = png_pixels(base64.b64decode(text, validate=True))
-        check((h, w) == (16, 12) and int(label) == labels[int(image)], f"picture {image}")
+        check((h, w) == (18, 15) and int(label) == labels[int(image)], f"picture {image}")
     # as the files have them: in the size of the network that can take it
     write_idx(at("."), 128)
     expect(0, "train", "--model", "lenet", "--data", at("."), "--batch", 64, "--epochs", 1, "--val-split", 0.3, "--report", at("b.html"), "-q")

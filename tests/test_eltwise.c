@@ -53,7 +53,7 @@ static void test_mul(check_device *d) {
 
 static void test_arguments(check_device *d) {
   cvy_eltwise *op = NULL;
-  check_ok(cvy_eltwise_create(d->cl, &op));
+  check_ok(cvy_eltwise_create(d->cl, true, &op));
   float zeros[64] = {0};
   check_buffer *const x = check_input(d, "x", zeros, 1, 64, 64), *const y = check_inout(d, "y", zeros, 1, 64, 64);
   check_fails(cvy_eltwise_relu(op, d->queue, 0, x->cl, y->cl), CVY_E_ARGUMENT, "0 elements");

@@ -158,7 +158,7 @@ fail:
 static cvy_status bench_gradient_norm(bench_rows *rows, bench_device *device, const bench_case *what, int blocks) {
   const bench_pass pass = {0, "norm", 4.0 * CVY_NORM_BLOCK * blocks, sizeof(cvy_norm_result), false};
   case_rng r = case_rng_make(1, 0);
-  norm_case c = {.base.n = at_most(blocks, MORE), .clip = 1};
+  norm_case c = {.base.n = blocks, .clip = 1};
   case_norm(&c, &r);
   return bench_op(rows, device, what, NULL, &c.base, blocks, &pass, 1);
 }

@@ -22,10 +22,7 @@ static const char *const tunes[] = {[CVY_TUNE_CACHED] = "cached", [CVY_TUNE_OFF]
 #define FIELD(name) .offset = offsetof(train_options, name)
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "Network and data"},
-    ROW_MODEL_REQUIRED(FIELD,
-                       "the network: resnet18 (D2L's variant), lenet, or one of another program from an ONNX file, "
-                       "with "
-                       "the weights that it holds (--init draws others)"),
+    ROW_MODEL_REQUIRED(FIELD, "the network; an ONNX file brings its weights along"),
     ROW_DATA(FIELD, HELP_DATA),
     ROW_DATA_DIR(FIELD),
     ROW_CLASSES(FIELD),
@@ -130,8 +127,8 @@ static const option_row rows[] = {
      .deflt = "0.1",
      .unit = "per step",
      .parse = train_parse_rates,
-     .help = "learning rate; never scaled with batch or devices. Several rates or seeds are a sweep: one run after the "
-             "other, each with -lr0.05-seed0 in the names of its files, and a table at the end"},
+     .help = "learning rate; never scaled with batch or devices; several rates or seeds: one run after the other, "
+             "with -lr0.05-seed0 in the names of files, and a table"},
     {.kind = OPTION_PARSE,
      .name = "lr-schedule",
      FIELD(schedule),
@@ -213,8 +210,7 @@ static const option_row rows[] = {
      .choices = "d2l|he|xavier|torch",
      .deflt = "d2l",
      .help = "first weights: N(0, 0.01^2) as in the book, N(0, 2/inputs), torch's xavier_uniform_, or PyTorch's "
-             "defaults, "
-             "which draw biases, too. An ONNX file brings its own, which count unless this is given"},
+             "defaults, biases too; an ONNX file has its own"},
     {.kind = OPTION_TEXT,
      .name = "init-from",
      FIELD(init_from),
@@ -295,7 +291,7 @@ static const option_row rows[] = {
      .name = "save",
      FIELD(save),
      .unit = "safetensors file",
-     .help = "the weights at the end, also after Ctrl-C; load_state_dict of PyTorch takes them"},
+     .help = "the weights at the end, also after Ctrl-C, as PyTorch loads them"},
     {.kind = OPTION_TEXT,
      .name = "save-best",
      FIELD(save_best),
@@ -327,8 +323,8 @@ static const option_row rows[] = {
     {.kind = OPTION_FLAG,
      .name = "resume",
      FIELD(resume),
-     .help = "go on from the newest checkpoint, with its run's network, data, devices, batch, rate, epochs and so on "
-             "where they are not given here; starts afresh if there is none"},
+     .help = "go on from the newest checkpoint, with its run's settings where none are given here; starts afresh if "
+             "there is none"},
     {.kind = OPTION_TEXT,
      .name = "log",
      FIELD(log),
@@ -343,9 +339,7 @@ static const option_row rows[] = {
      .name = "report",
      FIELD(report),
      .unit = "HTML file",
-     .help = "a page for the browser, which renews itself while the run goes on: curves by step and epoch, the "
-             "confusion and the worst pictures of the newest evaluation, devices, settings and the command that "
-             "repeats the run"},
+     .help = "a page for the browser, which renews itself: curves, confusion, worst pictures, devices, settings"},
     {.kind = OPTION_TEXT,
      .name = "trace",
      FIELD(trace),

@@ -20,14 +20,14 @@ struct cvy_eltwise {
   cvy_kernel *kernels[N_KERNELS];
 };
 
-cvy_status cvy_eltwise_create(cvy_device *device, cvy_eltwise **out) {
+cvy_status cvy_eltwise_create(cvy_device *device, bool products, cvy_eltwise **out) {
   cvy_status status = CVY_OK;
   cvy_eltwise *op = NULL;
   *out = NULL;
   op = cvy_calloc(1, sizeof *op);
   CVY_REQUIRE(op, CVY_E_MEMORY, "eltwise: no memory for the operation");
   op->device = device;
-  for (int i = 0; i < N_KERNELS; i++)
+  for (int i = 0; i < (products ? N_KERNELS : MUL); i++)
     CVY_TRY(cvy_kernel_create(device, "eltwise", kernel_names[i], NULL, 0, &op->kernels[i]));
   *out = op;
   return CVY_OK;

@@ -14,7 +14,8 @@
 #include "src/ops/shape.h"
 
 typedef struct cvy_eltwise cvy_eltwise;
-cvy_status cvy_eltwise_create(cvy_device *device, cvy_eltwise **out);
+/* products: mul is used; without it its kernels are not compiled. */
+cvy_status cvy_eltwise_create(cvy_device *device, bool products, cvy_eltwise **out);
 void cvy_eltwise_destroy(cvy_eltwise **op);
 cvy_status cvy_eltwise_relu(cvy_eltwise *op, cvy_queue *queue, size_t n_elems, cvy_buffer *x, cvy_buffer *y);
 cvy_status cvy_eltwise_relu_backward(cvy_eltwise *op, cvy_queue *queue, size_t n_elems, cvy_buffer *y, cvy_buffer *dy,

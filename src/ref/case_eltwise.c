@@ -10,7 +10,7 @@ enum { A, B, Y };
 
 static cvy_status create(op_case *base, cvy_device *device, size_t *workspace_bytes) {
   (void)workspace_bytes;
-  return cvy_eltwise_create(device, (cvy_eltwise **)&base->op);
+  return cvy_eltwise_create(device, true, (cvy_eltwise **)&base->op);
 }
 static void destroy(op_case *base) { cvy_eltwise_destroy((cvy_eltwise **)&base->op); }
 
