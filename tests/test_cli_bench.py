@@ -189,7 +189,7 @@ def test_bench_ops(at):
 
 
 TRAIN = "version word devices model batch inference steps img_s img_s_best step_ms step_ms_low step_ms_high gflops peak_gflops"
-TRAIN = set((TRAIN + " fraction_of_peak peak_mib device_mib process_mib profiled_step_ms conv_choices").split())
+TRAIN = set((TRAIN + " input fraction_of_peak peak_mib device_mib process_mib profiled_step_ms conv_choices").split())
 
 
 def bench_train(*args, **kw):

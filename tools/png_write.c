@@ -55,7 +55,7 @@ bool png_write(FILE *out, const uint8_t *pixels, int h, int w, int c) {
   put_32(header + 4, (uint32_t)h);
   ok = ok && fwrite(signature, 1, sizeof signature, out) == sizeof signature &&
        put_chunk(out, "IHDR", header, sizeof header) && put_chunk(out, "IDAT", packed, size) &&
-       put_chunk(out, "IEND", NULL, 0);
+       put_chunk(out, "IEND", packed, 0); /* crc32 of NULL begins anew */
   free(filtered);
   free(packed);
   return ok;

@@ -2,7 +2,8 @@
  * Activations. Bounds in eps: exp is good to 4 ulp, and an argument v of it that is off by k roundings makes the
  * logistic function or the bell off by k |v| parts; both fall faster than |v| grows, so 8 times the size of what is
  * added or multiplied covers it. GELU's own approximation adds 1 eps of |x|. Values where a corner is near are equal on
- * both sides up to that. */
+ * both sides up to that. A factor of x below float32's normal numbers may be taken for 0. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -80,7 +81,8 @@ void case_activation(activation_case *c, case_rng *r) {
   ref_activation(p, n, x64, y->want);
   ref_activation_backward(p, n, kept64, dy64, dx->want);
   for (size_t i = 0; i < n; i++) {
-    y->bound[i] = isfinite(y->want[i]) ? y_size(p, x64[i], y->want[i]) : 0;
+    const double flushed = fmin(fabs(x64[i]), 1e3) * (double)(FLT_MIN / FLT_EPSILON);
+    y->bound[i] = isfinite(y->want[i]) ? y_size(p, x64[i], y->want[i]) + flushed : 0;
     dx->bound[i] = fabs(dy64[i]) * slope_size(p, kept64[i]);
   }
   case_add_old(dx);
