@@ -75,7 +75,7 @@ static Onnx__TensorProto *add_tensor(export_state *ex, const char *name, int typ
   t->dims = keep(ex, sizeof *dims * (size_t)(rank ? rank : 1));
   if (ex->failed) return t;
   t->n_dims = (size_t)rank;
-  memcpy(t->dims, dims, (size_t)rank * sizeof *dims);
+  for (int d = 0; d < rank; d++) t->dims[d] = dims[d];
   t->has_raw_data = true;
   t->raw_data = (ProtobufCBinaryData){.len = bytes, .data = data};
   push(ex, (void ***)&ex->tensors, &ex->n_tensors, &ex->tensors_capacity, t);
