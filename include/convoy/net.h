@@ -11,7 +11,7 @@
  *
  * Errors stick: a layer that cannot be built logs its reason (with its name and the shapes) and returns -1; later calls
  * on -1 do nothing; cvy_net_finish returns the first error. Layers with parameters have a name, which is the prefix of
- * their tensors' names in files ("0" → "0.weight", "0.bias"); names are unique, 1..63 characters of [A-Za-z0-9_.].
+ * their tensors' names in files ("0" → "0.weight", "0.bias"); names are unique, 1..63 characters of [A-Za-z0-9_.-].
  * One thread builds a net; after cvy_net_finish it does not change, and any number of threads may share it. */
 #ifndef CONVOY_NET_H
 #define CONVOY_NET_H

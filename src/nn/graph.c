@@ -107,7 +107,7 @@ cvy_node cvy_net_input(cvy_net *net) { return net && net->status == CVY_OK ? 0 :
 /* ---- names ---- */
 
 static bool name_is_good(const char *name) {
-  static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.";
+  static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
   return name && name[0] && strlen(name) < 64 && strspn(name, allowed) == strlen(name);
 }
 
@@ -132,7 +132,7 @@ void cvy_net_declare(cvy_net *net, const char *name) {
   if (!net || net->status != CVY_OK) return;
   if (net->finished) (void)SPOIL(net, "cvy_net_declare after cvy_net_finish");
   else if (!name_is_good(name))
-    (void)SPOIL(net, "layer name '%s': 1 to 63 characters of A-Z a-z 0-9 _ . are allowed", name ? name : "(null)");
+    (void)SPOIL(net, "layer name '%s': 1 to 63 characters of A-Z a-z 0-9 _ . - are allowed", name ? name : "(null)");
   else if (find_name(net, name) >= 0) (void)SPOIL(net, "layer name '%s' is declared or used twice", name);
   else (void)append_name(net, name);
 }
@@ -140,7 +140,7 @@ void cvy_net_declare(cvy_net *net, const char *name) {
 /* Place of the name of a new layer, -1 on failure. */
 static int claim_name(cvy_net *net, const char *name, cvy_layer_kind kind) {
   if (!name_is_good(name))
-    return SPOIL(net, "%s: layer name '%s': 1 to 63 characters of A-Z a-z 0-9 _ . are allowed",
+    return SPOIL(net, "%s: layer name '%s': 1 to 63 characters of A-Z a-z 0-9 _ . - are allowed",
                  cvy_layer_kind_name(kind), name ? name : "(null)");
   for (int i = 0; i < net->n_layers; i++)
     if (!strcmp(net->layers[i].name, name))

@@ -18,7 +18,7 @@ typedef cvy_onnx_value value;
 /* ---- parameters ---- */
 
 void cvy_onnx_layer_name(const char *tensor, char out[64]) {
-  static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.";
+  static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
   size_t n = strlen(tensor);
   if (n > 7 && !strcmp(tensor + n - 7, ".weight")) n -= 7;
   const size_t first = n > 63 ? n - 63 : 0; /* the end of a name tells more than its begin */
