@@ -81,6 +81,7 @@ static void test_layers(check_device *d) {
       {30, 7, 7, 256, 48, 1, 0, 2},  {1, 7, 7, 256, 64, 1, 0, 2}, /* weights are transformed where they are used */
       {2, 33, 32, 3, 20, 0, 0, 2},   {17, 2, 3, 20, 48, 2, 0, 2},
       {5, 9, 11, 20, 16, 1, 0, 2}, /* last tiles of 1 and 2 outputs */
+      {3, 8, 8, 20, 16, 1, 0, 2},  /* four outputs whose last pixel is in the image */
   };
   for (size_t i = 0; i < 2 * (sizeof layers / sizeof *layers); i++) {
     const size_t at = i / 2;
