@@ -269,19 +269,11 @@ static int shape_parse(const char *text, cvy_conv2d_params *out) {
 /* ---- the operations of a network ---- */
 
 static bool same_unit(const cvy_net *net, const cvy_unit *a, const cvy_unit *b) {
-  const cvy_layer *const la = &net->layers[a->layer], *const lb = &net->layers[b->layer];
   const cvy_shape *const xa = &net->layers[a->x[0]].shape, *const xb = &net->layers[b->x[0]].shape;
   return a->kind == b->kind && a->relu == b->relu && (a->x[1] >= 0) == (b->x[1] >= 0) &&
          (a->stats >= 0) == (b->stats >= 0) && (a->dx[0] == CVY_GRADIENT_NONE) == (b->dx[0] == CVY_GRADIENT_NONE) &&
-         a->spread == b->spread && a->channel == b->channel && a->more == b->more &&
-         la->activation.kind == lb->activation.kind && la->ceil_mode == lb->ceil_mode &&
-         la->exclude_pad == lb->exclude_pad && la->kind == lb->kind && la->bias == lb->bias &&
-         memcmp(xa, xb, sizeof *xa) == 0 && memcmp(&la->shape, &lb->shape, sizeof la->shape) == 0 &&
-         memcmp(la->kernel, lb->kernel, sizeof la->kernel) == 0 &&
-         memcmp(la->stride, lb->stride, sizeof la->stride) == 0 && memcmp(la->pad, lb->pad, sizeof la->pad) == 0 &&
-         la->groups == lb->groups && memcmp(la->dilation, lb->dilation, sizeof la->dilation) == 0 &&
-         memcmp(la->pad_more, lb->pad_more, sizeof la->pad_more) == 0 &&
-         memcmp(la->pool_pad_more, lb->pool_pad_more, sizeof la->pool_pad_more) == 0;
+         a->spread == b->spread && a->channel == b->channel && a->more == b->more && memcmp(xa, xb, sizeof *xa) == 0 &&
+         cvy_layer_alike(&net->layers[a->layer], &net->layers[b->layer]);
 }
 
 static cvy_status measure_net(ops_run *run, bench_device *device, const bench_conv_options *conv) {

@@ -56,11 +56,7 @@ static void pool_run(selftest *t, const char *model, const cvy_pool2d_params *p)
 
 static bool same_layer(const cvy_net *net, const cvy_layer *a, const cvy_layer *b) {
   const cvy_shape *const xa = &net->layers[a->input[0]].shape, *const xb = &net->layers[b->input[0]].shape;
-  return a->kind == b->kind && memcmp(xa, xb, sizeof *xa) == 0 && memcmp(&a->shape, &b->shape, sizeof a->shape) == 0 &&
-         memcmp(a->kernel, b->kernel, sizeof a->kernel) == 0 && memcmp(a->stride, b->stride, sizeof a->stride) == 0 &&
-         memcmp(a->pad, b->pad, sizeof a->pad) == 0 && a->bias == b->bias && a->groups == b->groups &&
-         memcmp(a->dilation, b->dilation, sizeof a->dilation) == 0 &&
-         memcmp(a->pad_more, b->pad_more, sizeof a->pad_more) == 0;
+  return memcmp(xa, xb, sizeof *xa) == 0 && cvy_layer_alike(a, b);
 }
 
 static bool feeds_norm(const cvy_net *net, int layer) {

@@ -63,9 +63,9 @@ uint64_t cvy_net_fingerprint(const cvy_net *net) {
     cvy_text_add(&text, "%d %s %dx%dx%d k%d,%d s%d,%d p%d,%d b%d %a %a", (int)l->kind, l->name, l->shape.c, l->shape.h,
                  l->shape.w, l->kernel[0], l->kernel[1], l->stride[0], l->stride[1], l->pad[0], l->pad[1], l->bias,
                  (double)l->eps, (double)l->momentum);
-    cvy_text_add(&text, " g%d d%d,%d m%d,%d m%d,%d c%d e%d a%d %a %a %a", l->groups, l->dilation[0], l->dilation[1],
-                 l->pad_more[0], l->pad_more[1], l->pool_pad_more[0], l->pool_pad_more[1], l->ceil_mode, l->exclude_pad,
-                 (int)l->activation.kind, (double)l->activation.a, (double)l->activation.b, (double)l->drop);
+    cvy_text_add(&text, " g%d d%d,%d m%d,%d c%d e%d a%d %a %a %a", l->groups, l->dilation[0], l->dilation[1],
+                 l->pad_more[0], l->pad_more[1], l->ceil_mode, l->exclude_pad, (int)l->activation.kind,
+                 (double)l->activation.a, (double)l->activation.b, (double)l->drop);
     int n;
     const cvy_node *const inputs = cvy_layer_inputs(net, i, &n);
     for (int k = 0; k < n; k++) cvy_text_add(&text, " %d", inputs[k]);

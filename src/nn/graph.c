@@ -37,10 +37,19 @@ cvy_pool2d_params cvy_layer_pool(const cvy_net *net, const cvy_layer *l, int n) 
                              .stride_w = l->stride[1],
                              .pad_h = l->pad[0],
                              .pad_w = l->pad[1],
-                             .pad_more_h = l->pool_pad_more[0],
-                             .pad_more_w = l->pool_pad_more[1],
+                             .pad_more_h = l->pad_more[0],
+                             .pad_more_w = l->pad_more[1],
                              .ceil_mode = l->ceil_mode,
                              .exclude_pad = l->exclude_pad};
+}
+
+bool cvy_layer_alike(const cvy_layer *a, const cvy_layer *b) {
+  return a->kind == b->kind && a->bias == b->bias && a->groups == b->groups && a->ceil_mode == b->ceil_mode &&
+         a->exclude_pad == b->exclude_pad && a->activation.kind == b->activation.kind &&
+         memcmp(&a->shape, &b->shape, sizeof a->shape) == 0 && memcmp(a->kernel, b->kernel, sizeof a->kernel) == 0 &&
+         memcmp(a->stride, b->stride, sizeof a->stride) == 0 && memcmp(a->pad, b->pad, sizeof a->pad) == 0 &&
+         memcmp(a->pad_more, b->pad_more, sizeof a->pad_more) == 0 &&
+         memcmp(a->dilation, b->dilation, sizeof a->dilation) == 0;
 }
 
 const cvy_node *cvy_layer_inputs(const cvy_net *net, int layer, int *n) {
@@ -362,7 +371,7 @@ static cvy_node add_pool(cvy_net *net, cvy_layer_kind kind, cvy_node x, const cv
     layer.kernel[d] = spec->kernel[d];
     layer.stride[d] = spec->stride[d] ? spec->stride[d] : spec->kernel[d];
     layer.pad[d] = spec->pad[d];
-    layer.pool_pad_more[d] = spec->pad_more[d];
+    layer.pad_more[d] = spec->pad_more[d];
     if (!size_in(layer.kernel[d], 1) || !size_in(layer.stride[d], 1))
       return SPOIL(net, "%s: kernel %dx%d, stride %d,%d: must be 1 to %d", cvy_layer_kind_name(kind), spec->kernel[0],
                    spec->kernel[1], spec->stride[0], spec->stride[1], LARGEST_SIZE);

@@ -28,18 +28,17 @@ typedef enum cvy_layer_kind {
 /* Layer i makes node i. */
 typedef struct cvy_layer {
   cvy_layer_kind kind;
-  char name[64];                        /* "" for layers without parameters */
-  cvy_node input[2];                    /* -1: none; concat: the first two, cvy_layer_inputs has all */
-  cvy_shape shape;                      /* of the output, with its pitch */
-  int kernel[2], stride[2], pad[2];     /* conv2d, pools */
-  int groups, dilation[2], pad_more[2]; /* conv2d */
+  char name[64];                                 /* "" for layers without parameters */
+  cvy_node input[2];                             /* -1: none; concat: the first two, cvy_layer_inputs has all */
+  cvy_shape shape;                               /* of the output, with its pitch */
+  int kernel[2], stride[2], pad[2], pad_more[2]; /* conv2d, pools */
+  int groups, dilation[2];                       /* conv2d */
   bool bias;
   float eps, momentum;              /* batchnorm */
   int param[2];                     /* weight, bias (gamma, beta): index in the layout, -1 none */
   int running;                      /* batchnorm: index in the layout's running list, -1 none */
   int order;                        /* place of its name in the list of names, -1 none */
   cvy_activation_params activation; /* without c and pitch */
-  int pool_pad_more[2];             /* pools */
   bool ceil_mode, exclude_pad;
   float drop;              /* dropout: part of the values */
   int inputs_at, n_inputs; /* concat: its inputs in net->concat_inputs */
@@ -65,6 +64,10 @@ struct cvy_net {
 
 /* The nodes that a layer reads, in order: *n of them. A node may be there more than once. Borrowed. */
 const cvy_node *cvy_layer_inputs(const cvy_net *net, int layer, int *n);
+
+/* Equal kinds, outputs and windows: with equal inputs the layers are the same operation but for numbers that do not
+ * change its work. */
+bool cvy_layer_alike(const cvy_layer *a, const cvy_layer *b);
 
 /* The pooling of a maxpool or avgpool, without a ReLU in front. */
 cvy_pool2d_params cvy_layer_pool(const cvy_net *net, const cvy_layer *layer, int n);

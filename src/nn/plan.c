@@ -71,7 +71,7 @@ static int convpool_end(const planner *p, int layer) {
   if (pool < 0) return -1;
   const cvy_layer *const half = &p->net->layers[pool];
   for (int i = 0; i < 2; i++)
-    if (half->kernel[i] != 2 || half->stride[i] != 2 || half->pad[i] != 0 || half->pool_pad_more[i] != 0) return -1;
+    if (half->kernel[i] != 2 || half->stride[i] != 2 || half->pad[i] != 0 || half->pad_more[i] != 0) return -1;
   if (half->ceil_mode && (l->shape.h % 2 || l->shape.w % 2)) return -1;
   const cvy_convpool_params params = cvy_unit_convpool(p->net, layer, p->params->n, p->params->inference);
   return cvy_convpool_fits(&params) ? pool : -1;

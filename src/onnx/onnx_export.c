@@ -184,10 +184,11 @@ static const char *as_pictures(export_state *ex, int i) {
 
 /* ---- layers ---- */
 
-static void add_window(export_state *ex, Onnx__NodeProto *n, const cvy_layer *l, const int more[2]) {
+static void add_window(export_state *ex, Onnx__NodeProto *n, const cvy_layer *l) {
   add_ints(ex, n, "kernel_shape", 2, (const int64_t[]){l->kernel[0], l->kernel[1]});
   add_ints(ex, n, "strides", 2, (const int64_t[]){l->stride[0], l->stride[1]});
-  add_ints(ex, n, "pads", 4, (const int64_t[]){l->pad[0], l->pad[1], l->pad[0] + more[0], l->pad[1] + more[1]});
+  add_ints(ex, n, "pads", 4,
+           (const int64_t[]){l->pad[0], l->pad[1], l->pad[0] + l->pad_more[0], l->pad[1] + l->pad_more[1]});
 }
 
 /* An initialiser of one number; "", which stands for none, if it is infinite. */
@@ -267,7 +268,7 @@ static void add_layer(export_state *ex, int i) {
                                 NULL};
       ex->flat[i] = false;
       Onnx__NodeProto *const n = add_node(ex, "Conv", name, in, out);
-      add_window(ex, n, l, l->pad_more);
+      add_window(ex, n, l);
       add_ints(ex, n, "dilations", 2, (const int64_t[]){l->dilation[0], l->dilation[1]});
       add_int(ex, n, "group", l->groups);
       break;
@@ -294,10 +295,9 @@ static void add_layer(export_state *ex, int i) {
     case CVY_LAYER_MAXPOOL:
     case CVY_LAYER_AVGPOOL: {
       const cvy_shape *const s = &ex->net->layers[x].shape;
-      const bool max = l->kind == CVY_LAYER_MAXPOOL, global = !max && l->kernel[0] == s->h && l->kernel[1] == s->w &&
-                                                              l->pad[0] + l->pad[1] == 0 && l->stride[0] == 1 &&
-                                                              l->stride[1] == 1 && l->pool_pad_more[0] == 0 &&
-                                                              l->pool_pad_more[1] == 0;
+      const bool max = l->kind == CVY_LAYER_MAXPOOL,
+                 global = !max && l->kernel[0] == s->h && l->kernel[1] == s->w && l->pad[0] + l->pad[1] == 0 &&
+                          l->stride[0] == 1 && l->stride[1] == 1 && l->pad_more[0] == 0 && l->pad_more[1] == 0;
       Onnx__NodeProto *const n = add_node(ex,
                                           global ? "GlobalAveragePool"
                                           : max  ? "MaxPool"
@@ -305,7 +305,7 @@ static void add_layer(export_state *ex, int i) {
                                           name, (const char *const[]){as_pictures(ex, x), NULL}, out);
       ex->flat[i] = false;
       if (!global) {
-        add_window(ex, n, l, l->pool_pad_more);
+        add_window(ex, n, l);
         add_int(ex, n, "ceil_mode", l->ceil_mode);
       }
       if (!global && !max) add_int(ex, n, "count_include_pad", !l->exclude_pad);
