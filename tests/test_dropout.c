@@ -29,7 +29,7 @@ CHECK_TEST(shapes) {
     }
 }
 
-/* What is kept, as a sample of 1x1x64 ones. */
+/* The reference drops from a sample of 1x1x64 ones; kept: what it leaves. */
 static void draw(check_device *d, const cvy_dropout_params *p, int sample, int epoch, double kept[64]) {
   double ones[64];
   for (int i = 0; i < 64; i++) ones[i] = 1;

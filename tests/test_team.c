@@ -454,7 +454,7 @@ CHECK_TEST(augmented) {
   if (!(relative_l2(streamed.w, behind.w, n) <= 1e-4)) check_fail(d, "streamed images change the weights");
 }
 
-/* What a dropout drops follows from seed, epoch, sample and place alone, too; nothing is dropped in inference. */
+/* A dropout chooses by seed, epoch, sample and place alone, whichever device runs it; in inference it drops nothing. */
 CHECK_TEST(dropped) {
   static const double shares[3] = {4, 0, 28}, others[3] = {0, 28, 4};
   cvy_net_destroy(&net);

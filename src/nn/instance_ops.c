@@ -150,7 +150,8 @@ cvy_status cvy_instance_make_ops(cvy_instance *i, int n) {
   CVY_REQUIRE(i->ops, CVY_E_MEMORY, "out of host memory");
   const cvy_shape *const logits = &i->net->layers[i->net->output].shape;
   bool products = false;
-  for (int u = 0; u < i->plan->n_units; u++) products = products || i->plan->units[u].kind == CVY_UNIT_MUL;
+  for (int u = 0; u < i->plan->n_units; u++)
+    products = products || (i->plan->units[u].kind == CVY_UNIT_MUL && !i->plan->units[u].spread);
   CVY_TRY(cvy_eltwise_create(i->device, products, &i->eltwise));
   CVY_TRY(cvy_softmax_xent_create(i->device, n, logits->c, logits->pitch, &i->xent));
   i->workspace_bytes = cvy_softmax_xent_workspace_bytes(i->xent);
