@@ -427,7 +427,7 @@ fail:
 static cvy_status prepare(exchange_run *run) {
   cvy_status status = CVY_OK;
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  CVY_TRY(program_model_net(run->options->model, &run->net));
+  CVY_TRY(program_model_net(run->options->model, NULL, 0, &run->net));
   run->flat.n_floats = cvy_net_layout(run->net)->n_floats;
   CVY_TRY(cvy_ledger_create(&run->flat, 0, false, &run->ledger));
   CVY_TRY(cvy_pool_create(cores > 1 ? (int)(cores < 16 ? cores : 16) : 1, &run->pool));

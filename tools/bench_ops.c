@@ -402,7 +402,8 @@ static int run_word(const option_table *table, const char *word, const ops_optio
     code = program_check_outputs(table->verb, (const program_file[]){{"--json", options->json}, {0}},
                                  (const program_file[]){{"--baseline", options->baseline}, {0}});
   if (code == EXIT_DONE && options->baseline) code = bench_rows_baseline(&run.rows, options->baseline);
-  if (code == EXIT_DONE && !options->shape) code = program_exit_code(program_model_net(options->model, &run.net));
+  if (code == EXIT_DONE && !options->shape)
+    code = program_exit_code(program_model_net(options->model, NULL, 0, &run.net));
   if (code != EXIT_DONE) goto done;
   if (options->dump_build) {
     setenv("CVY_NO_CACHE", "1", 1); /* the compiler must run */

@@ -106,8 +106,8 @@ int bench_begin(const char *verb, const char *json, bool quiet, const char *sele
 cvy_status bench_network(const char *model, const int64_t *input, int batch, cvy_data **data, cvy_net **net) {
   cvy_status status = CVY_OK;
   char spec[80];
-  int c = input ? (int)input[2] : 1, h = input ? (int)input[0] : 28, w = input ? (int)input[1] : 28;
-  CVY_TRY(cvy_onnx_is_file(model) ? program_model_net(model, net) : cvy_net_model(model, c, h, w, 10, net));
+  int c, h, w;
+  CVY_TRY(program_model_net(model, cvy_onnx_is_file(model) ? NULL : input, 0, net));
   (void)cvy_net_shape(*net, 0, &c, &h, &w);
   snprintf(spec, sizeof spec, "synthetic:%d:%dx%dx%d", batch, h, w, c);
   CVY_TRY(cvy_data_load(spec, &(cvy_data_params){.classes = cvy_net_classes(*net)}, data));

@@ -14,21 +14,8 @@ typedef struct net_options {
 
 #define FIELD(name) .offset = offsetof(net_options, name)
 static const option_row rows[] = {
-    {.kind = OPTION_PARSE,
-     .name = "input",
-     FIELD(input),
-     .value = "HxWxC",
-     .absent = "28x28x1, or what the ONNX file says",
-     .unit = "pixels and channels",
-     .parse = options_parse_input,
-     .help = "the images that it sees"},
-    {.kind = OPTION_INT,
-     .name = "classes",
-     FIELD(classes),
-     .absent = "10, or what the ONNX file says",
-     .unit = "classes",
-     .range = {1, 65535},
-     .help = "how many it tells apart"},
+    ROW_NET_INPUT(FIELD, ABSENT_OF_FILE("28x28x1"), "the images that it sees"),
+    ROW_NET_CLASSES(FIELD, ABSENT_OF_FILE("10"), "how many it tells apart"),
     {.kind = OPTION_SINK, .name = "dot", FIELD(dot), .unit = "Graphviz file", .help = "write the graph, for dot -Tsvg"},
 };
 static const option_table table = {
@@ -111,9 +98,7 @@ int cmd_net(int argc, char **argv) {
   if (code == EXIT_DONE) code = program_try_output("net", "--dot", o.dot, true);
   if (code != EXIT_DONE) return code;
   cvy_net *net = NULL;
-  const int h = (int)o.input[0], w = (int)o.input[1], c = (int)o.input[2], classes = (int)o.classes;
-  const cvy_status status = cvy_net_open(model, c || file ? c : 1, h || file ? h : 28, w || file ? w : 28,
-                                         classes || file ? classes : 10, &net);
+  const cvy_status status = program_model_net(model, o.input, o.classes, &net);
   if (status != CVY_OK) return program_exit_code(status);
   code = o.dot && strcmp(o.dot, "-") == 0 ? EXIT_DONE : print(net);
   if (code == EXIT_DONE && o.dot && !write_dot(net, o.dot)) code = EXIT_FAILED;

@@ -23,10 +23,7 @@ typedef struct tune_options {
   const char *devices, *json;
   const char *model;
   int math;
-  int64_t batch, classes;
-  struct {
-    int64_t h, w, c;
-  } input;
+  int64_t batch, classes, input[3]; /* input: height, width, channels */
   double budget_s;
   bool show, clear, quiet;
 } tune_options;
@@ -59,21 +56,8 @@ static const option_row rows[] = {
      .unit = "all, " UNIT_MODEL,
      .parse = parse_model,
      .help = "the network whose convolutions and linear layers are measured, for training and evaluation"},
-    {.kind = OPTION_PARSE,
-     .name = "input",
-     FIELD(input),
-     .value = "HxWxC",
-     .absent = "28x28x1, or what the ONNX file says",
-     .unit = "pixels and channels",
-     .parse = options_parse_input,
-     .help = "the images that the network sees"},
-    {.kind = OPTION_INT,
-     .name = "classes",
-     FIELD(classes),
-     .absent = "10, or what the ONNX file says",
-     .unit = "classes",
-     .range = {1, 65535},
-     .help = "how many it tells apart"},
+    ROW_NET_INPUT(FIELD, ABSENT_OF_FILE("28x28x1"), "the images that the network sees"),
+    ROW_NET_CLASSES(FIELD, ABSENT_OF_FILE("10"), "how many it tells apart"),
     ROW_BATCH(FIELD, 1 << 24,
               "images at a time on each device; what is found serves batches up to 8 times larger or smaller"),
     ROW_MATH(FIELD, "arithmetic of products, as in convoy train; what is found is kept for each by itself"),
@@ -153,11 +137,8 @@ fail:
 static cvy_status make_nets(tuner *t) {
   cvy_status status = CVY_OK;
   const tune_options *const o = t->options;
-  const bool one = o->model != NULL, file = one && cvy_onnx_is_file(o->model);
-  const int c = (int)o->input.c, h = (int)o->input.h, w = (int)o->input.w, classes = (int)o->classes;
-  for (int m = 0; m < (one ? 1 : PROGRAM_BOOK_MODELS); m++)
-    CVY_TRY(cvy_net_open(one ? o->model : program_models[m], c || file ? c : 1, h || file ? h : 28, w || file ? w : 28,
-                         classes || file ? classes : 10, &t->nets[m]));
+  for (int m = 0; m < (o->model ? 1 : PROGRAM_BOOK_MODELS); m++)
+    CVY_TRY(program_model_net(o->model ? o->model : program_models[m], o->input, o->classes, &t->nets[m]));
 fail:
   return status;
 }

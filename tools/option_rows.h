@@ -19,7 +19,18 @@
 /* The same; NULL where it is not given: the verb takes it from the weights file. */
 #define ROW_MODEL_OF_WEIGHTS(F, HELP)                                                                                \
   {.kind = OPTION_PARSE, .name = "model", F(model), .value = "NAME", .unit = UNIT_MODEL,                        \
-   .parse = options_parse_model, .absent = "what the weights file says", .help = HELP}
+   .parse = options_parse_model, .absent = ABSENT_OF_WEIGHTS, .help = HELP}
+
+/* What a network sees and tells apart, where no data say it. F(input): int64_t[3], height, width, channels; zeros and 0:
+ * not given. */
+#define ROW_NET_INPUT(F, ABSENT, HELP)                                                                                \
+  {.kind = OPTION_PARSE, .name = "input", F(input), .value = "HxWxC", .absent = ABSENT, .unit = "pixels and channels", \
+   .parse = options_parse_input, .help = HELP}
+#define ROW_NET_CLASSES(F, ABSENT, HELP)                                                                              \
+  {.kind = OPTION_INT, .name = "classes", F(classes), .absent = ABSENT, .unit = "classes",                            \
+   .range = {1, CVY_MAX_CLASSES}, .help = HELP}
+#define ABSENT_OF_FILE(SIZE) SIZE ", or what the ONNX file says"
+#define ABSENT_OF_WEIGHTS "what the weights file says"
 
 #define ROW_DATA(F, HELP)                                                                                            \
   {.kind = OPTION_TEXT, .name = "data", F(data), .value = "DATA", .required = true, .unit = "data set", .help = HELP}

@@ -26,8 +26,11 @@ const char *options_parse_model(const char *text, void *target) {
                : "expected resnet18, lenet, resnet34, resnet50, or the name of an ONNX file, which ends in .onnx";
 }
 
-cvy_status program_model_net(const char *model, cvy_net **out) {
-  return cvy_onnx_is_file(model) ? cvy_onnx_import(model, 0, 0, 0, out) : cvy_net_model(model, 1, 28, 28, 10, out);
+cvy_status program_model_net(const char *model, const int64_t *input, int64_t classes, cvy_net **out) {
+  static const int64_t gray[3] = {28, 28, 1}, own[3] = {0};
+  const bool file = cvy_onnx_is_file(model);
+  const int64_t *const size = input && input[0] ? input : file ? own : gray;
+  return cvy_net_open(model, (int)size[2], (int)size[0], (int)size[1], classes || file ? (int)classes : 10, out);
 }
 
 const char *program_math_name(cvy_math math) { return math == CVY_MATH_TF32 ? "tf32" : "fp32"; }

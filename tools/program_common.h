@@ -25,8 +25,9 @@ enum { PROGRAM_MODELS = 4, PROGRAM_BOOK_MODELS = 2 };
 extern const char *const program_models[PROGRAM_MODELS];
 /* For OPTION_PARSE with const char *: one of them, or the name of an ONNX file. */
 const char *options_parse_model(const char *text, void *target);
-/* The network of a --model, where no data say its input: 28x28x1 and ten classes, or what its file says. */
-cvy_status program_model_net(const char *model, cvy_net **out);
+/* The network of a --model, where no data say its input. input: height, width, channels as of --input; NULL or zeros:
+ * 28x28x1, or what its file says. classes 0: ten, or what its file says. */
+cvy_status program_model_net(const char *model, const int64_t *input, int64_t classes, cvy_net **out);
 /* "fp32" or "tf32", as --math has them. Static. */
 const char *program_math_name(cvy_math math);
 /* "fp32" or "bf16", as --exchange has them. Static. */
