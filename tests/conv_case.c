@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/conv_case.h"
 
+#include <math.h>
+
+#include "src/ref/ref.h"
+
 static char took[CVY_CONV_PASSES][32];
 const char *conv_case_took(cvy_conv_pass pass) { return took[pass]; }
 
@@ -16,6 +20,33 @@ void conv_case_vary(case_rng *r, conv_case *c) {
   p->prologue = case_int(r, 0, 1) ? case_int(r, 1, 7) : 0;
   c->group_size = p->prologue & CVY_CONV_SCALE ? CASE_ONE_OF(r, 0, 1, 2, 100) : 0;
   c->fill = (case_fill_kind)case_int(r, 0, CASE_FILL_ANY - 1);
+}
+
+void conv_case_differences(check_device *d, case_rng *r, const cvy_conv2d_params *p, int n, double *x, double *w,
+                           const double *t) {
+  cvy_shape out;
+  check_ok(cvy_conv2d_output_shape(p, &out));
+  const size_t x_size = (size_t)n * p->x.h * p->x.w * p->x.c, w_size = (size_t)p->r * p->s * cvy_conv_group_c(p) * p->k,
+               y_size = (size_t)n * out.h * out.w * p->k;
+  double *const y = check_doubles(d, y_size), *const dx = check_doubles(d, x_size),
+                *const dw = check_doubles(d, w_size);
+  ref_conv2d_backward_data(p, n, t, w, dx, NULL);
+  ref_conv2d_backward_weights(p, n, x, t, dw, NULL);
+  for (int probe = 0; probe < 8; probe++) {
+    const bool of_x = probe % 2 == 0;
+    double *const at = of_x ? &x[case_int(r, 0, (int)x_size - 1)] : &w[case_int(r, 0, (int)w_size - 1)];
+    const double want = of_x ? dx[at - x] : dw[at - w], old = *at;
+    double loss[2] = {0, 0};
+    for (int side = 0; side < 2; side++) {
+      *at = old + (side ? 0.5 : -0.5);
+      ref_conv2d_forward(p, n, x, w, NULL, y, NULL);
+      for (size_t j = 0; j < y_size; j++) loss[side] += y[j] * t[j];
+    }
+    *at = old;
+    if (!(fabs(loss[1] - loss[0] - want) <= 1e-9 * (1 + fabs(want)) * sqrt((double)y_size)))
+      check_fail(d, "reference: d loss / d %s is %.17g by differences, %.17g by the backward pass", of_x ? "x" : "w",
+                 loss[1] - loss[0], want);
+  }
 }
 
 cvy_conv2d_params conv_square_3x3(int n_max, int size, int c, int k, int pad) {

@@ -24,6 +24,12 @@ void conv_case_run(check_device *d, case_rng *r, const conv_case *c);
 /* Names of the kernels that did each pass of the last case, "" for a pass that was not asked for. */
 const char *conv_case_took(cvy_conv_pass pass);
 
+/* Fails where the reference's backward passes are not the derivatives of its forward pass, at places of x and w that r
+ * draws. The loss sum(y * t) is bilinear, so central differences are exact but for rounding. x, w and t are dense;
+ * changed places get their values back. */
+void conv_case_differences(check_device *d, case_rng *r, const cvy_conv2d_params *p, int n, double *x, double *w,
+                           const double *t);
+
 /* A square 3x3 layer with stride 1, bias and statistics. */
 cvy_conv2d_params conv_square_3x3(int n_max, int size, int c, int k, int pad);
 

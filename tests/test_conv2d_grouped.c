@@ -102,7 +102,7 @@ static void test_layers(check_device *d) {
   }
 }
 
-/* The reference's backward passes are the derivatives of its forward pass, as in test_conv2d.c; a group of its forward
+/* The reference's backward passes are the derivatives of its forward pass; a group of its forward
  * pass is a plain convolution of the group's channels. */
 static void test_reference(check_device *d) {
   case_rng r = check_rng_make(d, 3000);
@@ -124,25 +124,8 @@ static void test_reference(check_device *d) {
     double *const w = check_to_doubles(d, fill, w_size);
     case_fill(&r, fill, y_size, CASE_FILL_NORMAL);
     const double *const t = check_to_doubles(d, fill, y_size);
-    double *const y = check_doubles(d, y_size), *const dx = check_doubles(d, x_size),
-                  *const dw = check_doubles(d, w_size);
-    ref_conv2d_backward_data(p, n, t, w, dx, NULL);
-    ref_conv2d_backward_weights(p, n, x, t, dw, NULL);
-    for (int probe = 0; probe < 8; probe++) {
-      const bool of_x = probe % 2 == 0;
-      double *const at = of_x ? &x[case_int(&r, 0, (int)x_size - 1)] : &w[case_int(&r, 0, (int)w_size - 1)];
-      const double want = of_x ? dx[at - x] : dw[at - w], old = *at;
-      double loss[2] = {0, 0};
-      for (int side = 0; side < 2; side++) {
-        *at = old + (side ? 0.5 : -0.5);
-        ref_conv2d_forward(p, n, x, w, NULL, y, NULL);
-        for (size_t j = 0; j < y_size; j++) loss[side] += y[j] * t[j];
-      }
-      *at = old;
-      if (!(fabs(loss[1] - loss[0] - want) <= 1e-9 * (1 + fabs(want)) * sqrt((double)y_size)))
-        check_fail(d, "reference: d loss / d %s is %.17g by differences, %.17g by the backward pass", of_x ? "x" : "w",
-                   loss[1] - loss[0], want);
-    }
+    double *const y = check_doubles(d, y_size);
+    conv_case_differences(d, &r, p, n, x, w, t);
     cvy_conv2d_params one = *p;
     one.groups = 1, one.x.c = one.x.pitch = group_c, one.k = one.y_pitch = group_k;
     double *const x1 = check_doubles(d, pixels * (size_t)group_c),
