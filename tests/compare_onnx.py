@@ -22,6 +22,8 @@ try:
 except ImportError as e:
     print(f"skipped: {e}")
     sys.exit(77)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tools"))
+import safetensors_file                                 # noqa: E402
 
 CONVOY = sys.argv[1]
 DEVICE = os.environ.get("CVY_TEST_DEVICE", "auto")
@@ -38,15 +40,6 @@ def convoy(*args):
         raise RuntimeError(f"convoy {' '.join(map(str, args))}: exit {done.returncode}: {done.stderr}")
 
 
-def state_of(path):
-    with open(path, "rb") as f:
-        data = f.read()
-    size = int.from_bytes(data[:8], "little")
-    types = {"F32": np.float32, "I64": np.int64}
-    return {name: torch.tensor(np.frombuffer(data[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]], types[t["dtype"]]).reshape(t["shape"]).copy())
-            for name, t in json.loads(data[8:8 + size]).items() if name != "__metadata__"}
-
-
 def compare(name, at):
     side = 224 if name in LARGE else 64
     torch.manual_seed(0)
@@ -55,9 +48,9 @@ def compare(name, at):
                       opset_version=17)
     convoy("train", "--model", at("net.onnx"), "--data", f"synthetic:16:{side}x{side}x3", "--classes", 10, "--batch", 8, "--max-steps", 2, "--lr", 0.01,
            "--no-eval", "--save", at("w.safetensors"), "--devices", DEVICE, "--quiet")
-    state, own = state_of(at("w.safetensors")), net.state_dict()
+    state, own = safetensors_file.read(at("w.safetensors"))[0], net.state_dict()
     assert set(own) == set(state), f"names: {sorted(set(own) ^ set(state))}"
-    own.update(state)                                   # keeps the versions of modules
+    own.update({key: torch.from_numpy(values) for key, values in state.items()})   # keeps the versions of modules
     net.load_state_dict(own, strict=True)
     net.eval().double()
     pixels = np.random.default_rng(0).integers(0, 256, (6, side, side, 3), dtype=np.uint8)

@@ -22,6 +22,7 @@ except ImportError as e:
     print(f"skipped: {e}")
     sys.exit(77)
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tools"))
+import safetensors_file                                 # noqa: E402
 import torch_baseline                                   # noqa: E402 the networks
 
 CONVOY = sys.argv[1]
@@ -69,12 +70,8 @@ def fit(image, size):
 
 def load(path):
     """The network with its weights, and the facts."""
-    kinds = {"F32": np.float32, "I64": np.int64}
-    with open(path, "rb") as f:
-        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
-        blob = f.read()
-    facts = json.loads(header.pop("__metadata__")["convoy"])
-    tensors = {name: torch.from_numpy(np.frombuffer(blob[slice(*t["data_offsets"])], kinds[t["dtype"]]).reshape(t["shape"]).copy()) for name, t in header.items()}
+    arrays, metadata = safetensors_file.read(path)
+    facts, tensors = json.loads(metadata["convoy"]), {name: torch.from_numpy(values) for name, values in arrays.items()}
     net = getattr(torch_baseline, facts["model"])(facts["classes"], facts["input"][0])
     if facts["model"] == "lenet":
         net[7] = torch.nn.Linear(tensors["7.weight"].shape[1], 128)
