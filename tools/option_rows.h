@@ -21,7 +21,7 @@
   {.kind = OPTION_PARSE, .name = "model", F(model), .value = "NAME", .unit = UNIT_MODEL,                        \
    .parse = options_parse_model, .absent = ABSENT_OF_WEIGHTS, .help = HELP}
 
-/* What a network sees and tells apart, where no data say it. F(input): int64_t[3], height, width, channels; zeros and 0:
+/* The input and the classes of a network, where no data say them. F(input): int64_t[3], height, width, channels; zeros and 0:
  * not given. */
 #define ROW_NET_INPUT(F, ABSENT, HELP)                                                                                \
   {.kind = OPTION_PARSE, .name = "input", F(input), .value = "HxWxC", .absent = ABSENT, .unit = "pixels and channels", \
