@@ -458,8 +458,13 @@ static void store_tile(global const float *m, int point_floats, const tile_rows 
 #pragma unroll
       for (int i = 0; i < ALL; i++) values[i] += CVY_LOAD16(y + i / OUT_SIDE * row_floats + i % OUT_SIDE * pitch);
     }
+    if (flags & FLAG_STREAM) {
 #pragma unroll
-    for (int i = 0; i < ALL; i++) CVY_STORE16(values[i], y + i / OUT_SIDE * row_floats + i % OUT_SIDE * pitch);
+      for (int i = 0; i < ALL; i++) CVY_STREAM(values[i], y + i / OUT_SIDE * row_floats + i % OUT_SIDE * pitch);
+    } else {
+#pragma unroll
+      for (int i = 0; i < ALL; i++) CVY_STORE16(values[i], y + i / OUT_SIDE * row_floats + i % OUT_SIDE * pitch);
+    }
     if (flags & FLAG_STATS) count_values(values, ALL, stats);
     return;
   }
@@ -474,7 +479,8 @@ static void store_tile(global const float *m, int point_floats, const tile_rows 
       global float *to = y + i * row_floats + j * pitch;
       float16 value = inside[i * OUT_SIDE + j];
       if (flags & FLAG_ACCUMULATE) value += CVY_LOAD16(to);
-      CVY_STORE16(value, to);
+      if (flags & FLAG_STREAM) CVY_STREAM(value, to);
+      else CVY_STORE16(value, to);
       inside[count++] = value;
     }
   if (flags & FLAG_STATS) count_values(inside, count, stats);

@@ -72,16 +72,25 @@ static void test_layers(check_device *d) {
     int n, h, w, c, k, pad, n_more, stride; /* n_more: samples of the largest batch behind those of this one */
   } layers[] = {
       {50, 4, 4, 512, 64, 1, 10, 1}, /* its largest batch has smaller blocks of tiles */
-      {3, 28, 28, 64, 64, 1, 0, 1},  {5, 14, 14, 128, 128, 1, 0, 1},
-      {9, 7, 7, 256, 40, 1, 0, 1},   {40, 4, 4, 512, 16, 1, 0, 1},
-      {1, 4, 4, 512, 64, 1, 0, 1},   {2, 32, 32, 3, 20, 0, 0, 1},
-      {33, 1, 1, 20, 48, 1, 0, 1},   {3, 5, 61, 16, 16, 2, 0, 1},
+      {3, 28, 28, 64, 64, 1, 0, 1},
+      {5, 14, 14, 128, 128, 1, 0, 1},
+      {9, 7, 7, 256, 40, 1, 0, 1},
+      {40, 4, 4, 512, 16, 1, 0, 1},
+      {1, 4, 4, 512, 64, 1, 0, 1},
+      {2, 32, 32, 3, 20, 0, 0, 1},
+      {33, 1, 1, 20, 48, 1, 0, 1},
+      {3, 5, 61, 16, 16, 2, 0, 1},
       {65536, 3, 3, 1, 1, 1, 0, 1}, /* more images than there may be work-groups */
-      {3, 28, 28, 64, 80, 1, 30, 2}, {9, 14, 14, 128, 64, 1, 0, 2},
-      {30, 7, 7, 256, 48, 1, 0, 2},  {1, 7, 7, 256, 64, 1, 0, 2}, /* weights are transformed where they are used */
-      {2, 33, 32, 3, 20, 0, 0, 2},   {17, 2, 3, 20, 48, 2, 0, 2},
-      {5, 9, 11, 20, 16, 1, 0, 2}, /* last tiles of 1 and 2 outputs */
-      {3, 8, 8, 20, 16, 1, 0, 2},  /* four outputs whose last pixel is in the image */
+      {3, 28, 28, 64, 80, 1, 30, 2},
+      {9, 14, 14, 128, 64, 1, 0, 2},
+      {30, 7, 7, 256, 48, 1, 0, 2},
+      {1, 7, 7, 256, 64, 1, 0, 2}, /* weights are transformed where they are used */
+      {2, 33, 32, 3, 20, 0, 0, 2},
+      {17, 2, 3, 20, 48, 2, 0, 2},
+      {150, 29, 31, 3, 20, 1, 0, 1},
+      {300, 29, 31, 3, 2, 1, 0, 2}, /* large for what is stored past the caches, of y and of dx */
+      {5, 9, 11, 20, 16, 1, 0, 2},  /* last tiles of 1 and 2 outputs */
+      {3, 8, 8, 20, 16, 1, 0, 2},   /* four outputs whose last pixel is in the image */
   };
   for (size_t i = 0; i < 2 * (sizeof layers / sizeof *layers); i++) {
     const size_t at = i / 2;

@@ -6,8 +6,7 @@
 
 #include "src/ops/conv2d_algorithm.h"
 
-/* Flags of the kernels beside CVY_CONV_SCALE, _RELU and _RESIDUAL, the same in cl/conv2d_flags.clh. STREAM: results are
- * stored past the caches. */
+/* Flags of the kernels beside CVY_CONV_SCALE, _RELU and _RESIDUAL, the same in cl/conv2d_flags.clh. */
 enum {
   CVY_CPU_BIAS = 8,
   CVY_CPU_STATS = 16,
@@ -16,6 +15,14 @@ enum {
   CVY_CPU_LATE = 128,
   CVY_CPU_TURNED = 256
 };
+
+/* CVY_CPU_STREAM for results so large that few of them are still in a cache when the next kernel reads them: they are
+ * stored past the caches, which saves reading each line before it is written. Results that are added to old ones are
+ * read anyway. */
+static inline int cvy_conv_stream_flag(int n, const cvy_shape *out, bool accumulate) {
+  enum { LARGE_BYTES = 16 << 20 };
+  return !accumulate && (double)n * (double)cvy_shape_elems(out) * sizeof(float) >= LARGE_BYTES ? CVY_CPU_STREAM : 0;
+}
 
 static inline int64_t cvy_conv_round_up(int64_t n, int unit) { return (n + unit - 1) / unit * unit; }
 

@@ -3,8 +3,6 @@
  * of output channels, and statistics of an image's strips are merged. */
 #include "src/ops/conv2d_strip_cpu.h"
 
-enum { STREAM_BYTES = 16 << 20 }; /* results from this size on are stored past the caches */
-
 /* ---- geometry ---- */
 
 void cvy_conv_strips_begin(cvy_conv_strips *st, cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y,
@@ -137,11 +135,8 @@ cvy_status cvy_conv_strips_run(cvy_conv_strips *st, cvy_queue *queue, const cvy_
   const int blocks = cvy_ceil_div(out->pitch, CVY_STRIP_BLOCK), tasks_per_strip = blocks * st->phases_h * st->phases_w;
   const cvy_conv_strip s = cvy_conv_strips_for(st, call->n, tasks_per_strip, !stats);
   const int64_t tasks = cvy_conv_strips_count(g, &s, call->n) * tasks_per_strip;
-  const bool large = (double)call->n * out->h * out->w * out->pitch * sizeof(float) >= STREAM_BYTES;
   const int flags = (forward ? p->prologue : 0) | (call->bias ? CVY_CPU_BIAS : 0) | (stats ? CVY_CPU_STATS : 0) |
-                    (call->accumulate ? CVY_CPU_ACCUMULATE
-                     : large          ? CVY_CPU_STREAM
-                                      : 0);
+                    (call->accumulate ? CVY_CPU_ACCUMULATE : 0) | cvy_conv_stream_flag(call->n, out, call->accumulate);
   const cvy_conv_strip_call c = cvy_conv_strips_describe(st, call, &s, flags);
   CVY_TRY(pack_weights(st, queue, call, &c));
   CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)),

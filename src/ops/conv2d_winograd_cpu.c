@@ -220,7 +220,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   const int blocks_k = cvy_ceil_div(out->pitch, BLOCK);
   const bool late = is_late(st, call->n);
   int flags = (forward ? p->prologue : 0) | (call->bias ? CVY_CPU_BIAS : 0) | (stats ? CVY_CPU_STATS : 0) |
-              (call->accumulate ? CVY_CPU_ACCUMULATE : 0);
+              (call->accumulate ? CVY_CPU_ACCUMULATE : 0) | cvy_conv_stream_flag(call->n, out, call->accumulate);
   if (late) {
     flags |= CVY_CPU_LATE | (forward ? 0 : CVY_CPU_TURNED);
   } else if (forward) {
