@@ -94,8 +94,9 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   st->params = *p, st->y = *y, st->tile_side = tile_side;
   st->max_groups = cvy_conv_most_groups(cvy_device_get_facts(device)->compute_units);
   const bool cut = cvy_conv_edge_of(tile_side, y->h).cut || cvy_conv_edge_of(tile_side, y->w).cut;
-  st->strip = tile[0] ? tile[0] : tile_side == 4 && !cut ? 14 : 32;
-  st->block_c = even_block(p->x.c, tile[1] ? tile[1] : 64);
+  const bool wide = tile_side == 4 && p->x.c > 64;
+  st->strip = tile[0] ? tile[0] : wide ? 16 : tile_side == 4 && !cut ? 14 : 32;
+  st->block_c = even_block(p->x.c, tile[1] ? tile[1] : wide ? 128 : 64);
   st->block_k = even_block(y->pitch, tile[2] ? tile[2] : 64);
   st->tiles_per_image = cvy_ceil_div(y->h, tile_side) * cvy_ceil_div(y->w, tile_side);
   st->blocks = cvy_ceil_div(p->x.c, st->block_c) * cvy_ceil_div(y->pitch, st->block_k);
