@@ -5,15 +5,16 @@
 #include "src/ops/conv2d_cpu.h"
 
 enum {
-  ROWS = 14,                   /* tiles of a register tile */
-  BLOCK = 32,                  /* output channels of a task */
-  PANEL_GAP = 32,              /* as in the kernels */
-  BLOCK_TILES = 14,            /* tiles per block, while the transformed weights stay in a third-level cache … */
-  WEIGHT_FLOATS = 4 << 20,     /* … that is, up to so many; */
-  LARGE_BLOCK_TILES = 56,      /* else as many as pay for reading the weights from memory */
-  STRIDED_CHANNELS = 256,      /* of dy, or four times those of x, up to which stride 2 has twice as many tiles */
-  LATE_TILES = 56,             /* a call of so few tiles transforms weights where it uses them */
-  SLICE_FLOATS_SMALL = 1 << 18 /* slices up to this size: several per core */
+  ROWS = 14,                    /* tiles of a register tile */
+  BLOCK = 32,                   /* output channels of a task */
+  PANEL_GAP = 32,               /* as in the kernels */
+  BLOCK_TILES = 14,             /* tiles per block, while the transformed weights stay in a second-level cache … */
+  NEAR_WEIGHT_FLOATS = 1 << 18, /* … that is, up to so many; twice as many read them half as often … */
+  WEIGHT_FLOATS = 4 << 20,      /* … from a third-level cache, up to so many; */
+  LARGE_BLOCK_TILES = 56,       /* else as many as pay for reading the weights from memory */
+  STRIDED_CHANNELS = 256,       /* of dy, or four times those of x, up to which stride 2 has twice as many tiles */
+  LATE_TILES = 56,              /* a call of so few tiles transforms weights where it uses them */
+  SLICE_FLOATS_SMALL = 1 << 18  /* slices up to this size: several per core */
 };
 
 /* Tile parameters: tiles per block (a multiple of ROWS; by default by shape). */
@@ -138,7 +139,9 @@ static void destroy(void *state) {
 static int largest_block(const winograd_state *st, int tile) {
   if (!tile && st->params.stride_h == 2)
     return st->in.c * (st->pass == CVY_CONV_FORWARD ? 4 : 1) <= STRIDED_CHANNELS ? 2 * BLOCK_TILES : BLOCK_TILES;
-  return tile ? tile : weight_floats_of(st) > WEIGHT_FLOATS ? LARGE_BLOCK_TILES : BLOCK_TILES;
+  if (tile) return tile;
+  const int64_t weights = weight_floats_of(st);
+  return weights > WEIGHT_FLOATS ? LARGE_BLOCK_TILES : weights > NEAR_WEIGHT_FLOATS ? 2 * BLOCK_TILES : BLOCK_TILES;
 }
 
 static cvy_status create(int tile_out, cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
