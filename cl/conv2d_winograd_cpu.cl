@@ -319,6 +319,15 @@ static void prefetch_pixels(global const float *x, long begin, long end, long x_
   for (long i = begin; i < min(end, x_floats); i += 16) CVY_FETCH(x + i);
 }
 
+/* Fetches the old outputs of a tile, `width` channels from y on, that its own are added to. */
+static void prefetch_outputs(global const float *y, tile_place tile, cvy_shape out, int width) {
+  const int h = tile.h * OUT_SIDE, w = tile.w * OUT_SIDE, rows = min(OUT_SIDE, out.h - h), cols = min(OUT_SIDE, out.w - w);
+  global const float *row = y + tile.image * (out.h * out.w * out.pitch) + (h * out.w + w) * out.pitch;
+  for (int i = 0; i < rows; i++, row += out.w * out.pitch)
+    for (int j = 0; j < cols; j++)
+      for (int k = 0; k < width; k += 16) CVY_FETCH(row + j * out.pitch + k);
+}
+
 /* ---- products ---- */
 
 #define CHAIN 64          /* channels, a multiple of 16 */
@@ -375,12 +384,14 @@ static void multiply(global const float *v, int block_floats, int rows, global c
 }
 
 /* m (+)= v u of all planes, of input channels begin..end-1, for `width` output channels from k0 on; fetches the next block's input
- * into the cache meanwhile.
+ * into the cache meanwhile, and the old outputs if sums are added to them.
  * Blocks lie in memory in the order of their tiles, except for the rows below a tile. */
 CVY_ALWAYS_INLINE void multiply_block(global float *m, global const float *v, global const float *u, global const float *x,
-                                      global const float *residual, cvy_conv_winograd_call call, tile_block b, int k0,
-                                      int width, int begin, int end) {
+                                      global const float *residual, global const float *y, cvy_conv_winograd_call call, tile_block b,
+                                      int k0, int width, int begin, int end) {
   const cvy_shape in = call.in;
+  const int olds = call.flags & FLAG_ACCUMULATE && begin == 0 ? b.tiles : 0;
+  tile_place old = b.first;
   const int blocks_k = (call.out.pitch + 31) / 32, u_point = (end - begin) * width + PANEL_GAP;
   const long in_floats = in.h * in.w * in.pitch, x_floats = call.n * in_floats,
              pixels = call.block_tiles * in_floats / (tiles_in(call.out.h) * tiles_in(call.out.w));
@@ -391,6 +402,8 @@ CVY_ALWAYS_INLINE void multiply_block(global float *m, global const float *v, gl
     const int i = point / SIDE, j = point % SIDE, kind = min(i, WEIGHT_SIDE - 1) * WEIGHT_SIDE + min(j, WEIGHT_SIDE - 1);
     prefetch_pixels(x, ahead, ahead + some, x_floats);
     if (call.flags & FLAG_RESIDUAL) prefetch_pixels(residual, ahead, ahead + some, x_floats);
+    for (int t = (olds * point + PLANES - 1) / PLANES; t * PLANES < olds * (point + 1); t++, next_tile(&old, call.out))
+      prefetch_outputs(y + k0, old, call.out, width);
     multiply(v + (size_t)point * (size_t)b.v_point + begin * b.rows, b.rows * 16, padded_rows(row_of(&rows, call.edges, i, j)),
              u + kind * u_point, begin, end, width, m + point * b.m_point);
   }
@@ -554,7 +567,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_gather(
     for (int c = 0; c < call.in.c; c += some) {
       const int end = min(call.in.c, c + some);
       if (late) transform_late(w, u, call, k0 / 32, c, end);
-      multiply_block(m, v, u, x, residual, call, b, k0, width, c, end);
+      multiply_block(m, v, u, x, residual, y, call, b, k0, width, c, end);
     }
     for (int k = 0; k < width; k += 16)
       store_block(m + k, call.flags & FLAG_BIAS ? CVY_LOAD16(bias + k0 + k) : (float16)(0.0f), y, stats, workspace, call,
