@@ -75,10 +75,9 @@ typedef struct {
   int of_h, of_w, cut_h;
 } tile_target;
 
-CVY_ALWAYS_INLINE tile_target target_of(const tile_rows *rows, cvy_conv_edges edges, bool last_h, bool last_w) {
-  tile_target t = {{0}, last_h ? edges.of_h : TILE, last_w ? edges.of_w : TILE, last_h ? edges.cut_h : 0};
-  for (int i = 0; i < PLACES; i++) t.row[i] = row_of(rows, edges, i / SIDE, i % SIDE);
-  return t;
+CVY_ALWAYS_INLINE void find_target(tile_target *t, const tile_rows *rows, cvy_conv_edges edges, bool last_h, bool last_w) {
+  for (int i = 0; i < PLACES; i++) t->row[i] = row_of(rows, edges, i / SIDE, i % SIDE);
+  t->of_h = last_h ? edges.of_h : TILE, t->of_w = last_w ? edges.of_w : TILE, t->cut_h = last_h ? edges.cut_h : 0;
 }
 
 /* Transforms x under a tile, channels c0 … c0+channels-1 (a multiple of 16): rows[], columns[] are offsets in x. whole: all
@@ -272,7 +271,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_weights_cpu(
         const int image = (at + tile) / per_image, in_image = (at + tile) % per_image;
         const int p = in_image / tiles_w * TILE, q = in_image % tiles_w * TILE;
         const bool last_h = p + TILE >= out_h, last_w = q + TILE >= out_w;
-        const tile_target target = target_of(&counts, edges, last_h, last_w);
+        tile_target target;
+        find_target(&target, &counts, edges, last_h, last_w);
         int rows[SIDE], columns[SIDE], row_inside[SIDE], column_inside[SIDE];
         {
           const int image_at = image * in_h * in_w * in_pitch + c0, group = image / group_size * 3 * in_pitch + c0;
