@@ -609,6 +609,22 @@ def test_signals(at):
         if number != signal.SIGINT: continue
         expect(0, *args, "--resume", "--max-steps", last + 3, "--log", log, "--quiet")
         check(max(line["step"] for line in lines_of(log) if "step" in line) == last + 2, "goes on where it stopped")
+    # what was drawn on a terminal stays above the handler's line: later text may only go up over what is drawn behind it
+    master, slave = pty.openpty()
+    process = subprocess.Popen([CONVOY, "train", *SMALL, "--epochs", "100000"], stdout=subprocess.DEVNULL, stderr=slave,
+                               env={**os.environ, "TERM": "xterm"})
+    os.close(slave)
+    text = ""
+    while text.count("loss") < 4 and process.poll() is None:
+        text += os.read(master, 1 << 16).decode()
+    process.send_signal(signal.SIGINT)
+    while "interrupted after step" not in text and process.poll() is None:
+        text += os.read(master, 1 << 16).decode()
+    process.wait(timeout=30)
+    os.close(master)
+    later = text.partition("ends at once")[2]
+    up = re.search(r"\033\[\d+A", later)
+    check("interrupted after step" in later and (not up or "epoch" in later[: up.start()]), f"drawn over what stays: {later!r}")
     # what the run was started to ignore stays so: nohup, a background job of a script
     ignored = (signal.SIGINT, signal.SIGHUP)
     r = Running(["train", *SMALL, "--max-steps", 200, "--no-eval"], at("ignored"), '"step":2,', ignored)

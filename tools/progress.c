@@ -14,6 +14,7 @@
 
 #include "src/base/env.h"
 #include "tools/screen.h"
+#include "tools/signals.h"
 #include "tools/status_lines.h"
 #include "tools/text_curve.h"
 
@@ -76,8 +77,14 @@ static void go_up(void) {
   if (up > 0) screen_add("\033[%dA", up);
 }
 
+/* What a signal handler writes stands below the drawing, which then stays as it is. */
+static void leave_to_signals(void) {
+  if (signals_told()) state.drawn = 0;
+}
+
 /* Clears the drawing; the next text takes its place. */
 static void wipe(void) {
+  leave_to_signals();
   if (state.drawn) {
     go_up();
     screen_add("\033[J");
@@ -94,6 +101,7 @@ static void send_lines(void) {
 /* Draws a line and others under it, cut to the terminal, until the next drawing. */
 static void draw_lines(const char *text, const status_lines *under) {
   const int width = progress_columns() - 1, n = under ? under->n : 0, size = (int)strlen(text);
+  leave_to_signals();
   go_up();
   screen_add("%.*s\033[K", width > 0 ? width : 0, text);
   for (int i = 0; i < n; i++) screen_add("\n%s\033[K", under->text[i]);

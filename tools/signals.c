@@ -27,6 +27,7 @@ static void (*volatile before_end)(void);
 /* When the first signal and the first SIGINT came (CLOCK_MONOTONIC), 0: not yet. Two threads may run the handler at
  * once. */
 static _Atomic int64_t first_ms, interrupt_ms;
+static atomic_bool told; /* since signals_told was called */
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a signal handler may not take a lock");
 
 void signals_open_closed_files(void) {
@@ -67,7 +68,10 @@ static void on_signal(int number) {
                          now - interrupt >= SAME_REQUEST_MS;
   if (is_late || is_second) end_at_once("\n");
   cvy_stop_request(&stop);
-  if (is_first) tell("\nconvoy: finishing this step; a second Ctrl-C ends at once\n");
+  if (is_first) {
+    tell("\nconvoy: finishing this step; a second Ctrl-C ends at once\n");
+    told = true;
+  }
   errno = code;
 }
 
@@ -93,6 +97,8 @@ void signals_start(void) {
 void signals_text(const char *text) { early_text = text; }
 
 void signals_before_end(void (*call)(void)) { before_end = call; }
+
+bool signals_told(void) { return atomic_exchange(&told, false); }
 
 void signals_hold(bool hold) {
   sigset_t set;

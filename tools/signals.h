@@ -26,5 +26,7 @@ void signals_hold(bool hold);
  * second SIGINT, or any signal 1 s or more after the first, ends it at once. Two SIGINT within 50 ms count as one:
  * `timeout` signals the program and then the program's group. */
 const cvy_stop *signals_soft(void);
+/* Whether the handler has written to stderr since the last call. */
+bool signals_told(void);
 
 #endif
