@@ -83,6 +83,9 @@ CHECK_TEST(as_pillow) {
         load(d, given(""), (cvy_data_params){.size_h = size_h, .size_w = size_w, .gray = c == 1, .no_cache = true});
     assert_true(data->h == h && data->w == w && data->c == c && data->train.n == 14 && data->test.n == n - 14);
     check_images(d, data, (const uint8_t *)at, 1);
+    /* the tall PNG shows which direction was resized first */
+    assert_memory_equal(data->test.images + image_bytes(data), at + (size_t)(n - 1) * image_bytes(data),
+                        image_bytes(data));
     at += (size_t)n * (size_t)h * (size_t)w * (size_t)c;
     check_case_end(d);
   }

@@ -77,7 +77,7 @@ files = {
         chunk(b"PLTE", palette.tobytes()), chunk(b"tRNS", bytes([0, 128, 255]))]),
     "train/png/wide.png": png(samples(wide16, 2), 9, 14, 16, 2, before=[chunk(b"gAMA", struct.pack(">I", 45455))]),
     "test/jpeg/small.jpg": jpeg(waves(3, 40, 3), "RGB", quality=85),
-    "test/png/tall.png": png(samples(waves(60, 4, 3)), 60, 4, 8, 2),
+    "test/png/tall.png": png(samples(np.random.default_rng(1).integers(0, 256, (60, 4, 3))), 60, 4, 8, 2),  # columns first and rows first: other bytes
 }
 for path, data in files.items():
     os.makedirs(os.path.dirname("pictures/" + path), exist_ok=True)
