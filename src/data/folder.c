@@ -265,8 +265,9 @@ static cvy_status list_set(cvy_folder *f, const char *below, int set) {
     cvy_free(path);
     path = NULL;
   }
-  CVY_REQUIRE(f->n_of[set] > 0, CVY_E_FORMAT, "%s has no pictures in the folders of its %zu classes%s%s", full, n,
-              f->n_unread ? "; none is a JPEG or a PNG, the first is " : "", f->n_unread ? f->unread : "");
+  CVY_REQUIRE(f->n_of[set] > 0, CVY_E_FORMAT, "%s has no pictures in the folders of its %zu class%s%s%s", full, n,
+              n == 1 ? "" : "es", f->n_unread ? "; none is a JPEG or a PNG, the first is " : "",
+              f->n_unread ? f->unread : "");
   f->has[set] = true;
 fail:
   names_clear(&classes);
