@@ -165,7 +165,8 @@ static cvy_status backward_weights(op_case *base, cvy_queue *queue, cvy_buffer *
 }
 
 /* Statistics against those of the device's own y. The mean's error is that of a sum; M2 around a mean that is off by e
- * is larger by positions*e*e. */
+ * is larger by positions*e*e. Sums of a few values again and again, as of small integers, are rounded in the same
+ * direction many times: the errors of M2's terms then add up. */
 static void stats_of_y(op_case *base) {
   const conv2d_case *const c = (const conv2d_case *)base;
   case_tensor *const stats = &base->tensors[STATS];
@@ -178,10 +179,12 @@ static void stats_of_y(op_case *base) {
     for (int i = 0; i < positions; i++) sum += (double)y[(size_t)i * k], mag += fabs((double)y[(size_t)i * k]);
     const double mean = sum / positions, factor = (double)FLT_EPSILON * bound_factor(positions),
                  off = factor * mag / positions + (double)FLT_MIN;
+    const double alike = c->fill == CASE_FILL_INTEGERS ? FLT_EPSILON * positions / 16.0 : 0;
     for (int i = 0; i < positions; i++) m2 += pow((double)y[(size_t)i * k] - mean, 2);
     const size_t to = at / k * 2 * k + at % k;
     stats->want[to] = mean, stats->bound[to] = off;
-    stats->want[to + k] = m2, stats->bound[to + k] = factor * m2 + 2 * positions * off * off + (double)FLT_MIN;
+    stats->want[to + k] = m2,
+                     stats->bound[to + k] = fmax(factor, alike) * m2 + 2 * positions * off * off + (double)FLT_MIN;
   }
 }
 
