@@ -609,6 +609,13 @@ def test_signals(at):
         if number != signal.SIGINT: continue
         expect(0, *args, "--resume", "--max-steps", last + 3, "--log", log, "--quiet")
         check(max(line["step"] for line in lines_of(log) if "step" in line) == last + 2, "goes on where it stopped")
+    # what the run was started to ignore stays so: nohup, a background job of a script
+    ignored = (signal.SIGINT, signal.SIGHUP)
+    r = Running(["train", *SMALL, "--max-steps", 200, "--no-eval"], at("ignored"), '"step":2,', ignored)
+    code, _ = r.end(*ignored, *ignored)
+    check(code == 0 and "train loss" in r.stdout, f"ignored signals: {code} {r.stderr}")
+    if os.environ.get("CVY_TEST_SANITIZER") == "thread":  # holds signals back until the next blocking call
+        return
     # what was drawn on a terminal stays above the handler's line: later text may only go up over what is drawn behind it
     master, slave = pty.openpty()
     process = subprocess.Popen([CONVOY, "train", *SMALL, "--epochs", "100000"], stdout=subprocess.DEVNULL, stderr=slave,
@@ -625,13 +632,6 @@ def test_signals(at):
     later = text.partition("ends at once")[2]
     up = re.search(r"\033\[\d+A", later)
     check("interrupted after step" in later and (not up or "epoch" in later[: up.start()]), f"drawn over what stays: {later!r}")
-    # what the run was started to ignore stays so: nohup, a background job of a script
-    ignored = (signal.SIGINT, signal.SIGHUP)
-    r = Running(["train", *SMALL, "--max-steps", 200, "--no-eval"], at("ignored"), '"step":2,', ignored)
-    code, _ = r.end(*ignored, *ignored)
-    check(code == 0 and "train loss" in r.stdout, f"ignored signals: {code} {r.stderr}")
-    if os.environ.get("CVY_TEST_SANITIZER") == "thread":  # holds signals back until the next blocking call
-        return
     # before training has begun, the first one ends at once, and takes away what was made for the run
     early = ["--checkpoint", at("early/folder"), "--log", at("early.jsonl"), "--trace", at("early.json")]
     process = subprocess.Popen(
