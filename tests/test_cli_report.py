@@ -239,6 +239,8 @@ def test_answers(at):
     page = read(at("c.html"))
     check_page(page, "60 classes")
     check('class="matrix"' not in page and "taken for" in page and "of 60 classes are confused" in page, "pairs")
+    times = [int(n) for n in re.findall(r'<td class="n">(\d+)<td class="n">[\d.]+ %', page)]
+    check(len(set(times)) > 1 and times == sorted(times, reverse=True), f"the pairs that are confused most come first: {times}")
     expect(0, "train", *LENET, "--batch", 64, "--max-steps", 1, "--no-eval", "--report", at("d.html"), "-q")
     check("<section>" not in read(at("d.html")), "nothing was evaluated")
 

@@ -418,11 +418,11 @@ def test_sweep(at):
     base = ["train", "--model", "lenet", "--data", "synthetic:200", "--devices", first_device(), "--batch", 40, "--epochs", 2, "--val-split", 0.1]
     sweep = [*base, "--lr", "0.05,0.2", "--seed", "0-1"]
     files = ["--save", at("w.st"), "--save-best", at("best.st"), "--log", at("l.jsonl"), "--plot", at("p.svg"), "--report", at("r.html"), "--trace",
-             at("t.json"), "--checkpoint", at("ck")]
+             at("t.json"), "--checkpoint", at("c.k")]
     done = expect(0, *sweep, *files)
     runs = [f"-lr{lr}-seed{seed}" for lr in ("0.05", "0.2") for seed in (0, 1)]
     wanted = {f"{name}{run}{end}" for run in runs for name, end in (
-        ("w", ".st"), ("best", ".st"), ("l", ".jsonl"), ("p", ".svg"), ("r", ".html"), ("t", ".json"), ("ck", ""))}
+        ("w", ".st"), ("best", ".st"), ("l", ".jsonl"), ("p", ".svg"), ("r", ".html"), ("t", ".json"), ("c.k", ""))}
     check(set(os.listdir(at(""))) == wanted, f"files: {sorted(os.listdir(at('')))}", done)
     results = done.stdout.splitlines()
     check([line.split("], ")[1] for line in results] == ["lr 0.05, seed 0", "lr 0.05, seed 1", "lr 0.2, seed 0", "lr 0.2, seed 1"], "order", done)

@@ -77,7 +77,7 @@ static void go_up(void) {
   if (up > 0) screen_add("\033[%dA", up);
 }
 
-/* What a signal handler writes stands below the drawing, which then stays as it is. */
+/* The text of a signal handler stands below the drawing, which then stays as it is. */
 static void leave_to_signals(void) {
   if (signals_told()) state.drawn = 0;
 }
