@@ -204,6 +204,8 @@ static void test_not_here(check_device *d) {
     check_log_clear();
     check_ok(cvy_conv2d_create(device, &p, &op)); /* said once, and not tried again */
     assert_false(check_log_contains("TF32"));
+    assert_int_equal(cvy_device_get_matrix(device)->tried,
+                     cvy_device_get_facts(device)->matrix_unit != CVY_MATRIX_NONE);
     cvy_conv2d_destroy(&op);
     cvy_device_close(&device);
   }
