@@ -14,6 +14,7 @@
 
 #include "convoy/onnx.h"
 #include "src/base/mem.h"
+#include "src/onnx/onnx_node.h"
 
 enum { MOST_REFUSALS = 30, MOST_VALUES = 1 << 20, MOST_PAIRS = 1 << 28 };
 
@@ -95,8 +96,25 @@ fail:
 
 /* ---- input and output ---- */
 
+/* Keras's input, (samples, rows, columns, channels), is read by Transpose nodes alone, which put the channels in front. */
+static bool has_channels_last(const cvy_onnx_graph *g, const char *input) {
+  int n = 0;
+  for (size_t i = 0; i < g->n_node; i++)
+    for (size_t k = 0; k < g->node[i]->n_input; k++) {
+      static const int64_t turn[4] = {0, 3, 1, 2};
+      if (strcmp(g->node[i]->input[k], input)) continue;
+      const Onnx__AttributeProto *const perm = cvy_onnx_attribute(g->node[i], "perm");
+      if (strcmp(text_of(g->node[i]->op_type), "Transpose") || !perm || perm->n_ints != 4 ||
+          memcmp(perm->ints, turn, sizeof turn))
+        return false;
+      n++;
+    }
+  return n > 0;
+}
+
 /* The one input that is no initialiser, and its channels, height and width; 0: open. */
-static cvy_status read_input(const cvy_onnx_file *file, const Onnx__ValueInfoProto **out, int shape[3]) {
+static cvy_status read_input(const cvy_onnx_file *file, const Onnx__ValueInfoProto **out, int shape[3],
+                             bool *channels_last) {
   cvy_status status = CVY_OK;
   const cvy_onnx_graph *const g = file->model->graph;
   const Onnx__ValueInfoProto *input = NULL;
@@ -120,12 +138,13 @@ static cvy_status read_input(const cvy_onnx_file *file, const Onnx__ValueInfoPro
   CVY_REQUIRE(t->elem_type == CVY_ONNX_FLOAT, CVY_E_UNSUPPORTED,
               "%s: its input '%.100s' is of ONNX's type %d: FLOAT (1) is possible", file->path, text_of(input->name),
               t->elem_type);
+  *channels_last = has_channels_last(g, text_of(input->name));
   for (int d = 0; d < 3; d++) {
     const int64_t size = t->shape->dim[d + 1]->dim_value;
     CVY_REQUIRE(size >= 0 && size <= 65536, CVY_E_UNSUPPORTED,
                 "%s: its input '%.100s' has %" PRId64 " in dimension %d: up to 65536 are possible", file->path,
                 text_of(input->name), size, d + 1);
-    shape[d] = (int)size;
+    shape[*channels_last ? (d + 1) % 3 : d] = (int)size;
   }
   *out = input;
 fail:
@@ -135,8 +154,9 @@ fail:
 cvy_status cvy_onnx_input(const char *path, int shape[3]) {
   cvy_onnx_file file = {0};
   const Onnx__ValueInfoProto *input;
+  bool channels_last;
   cvy_status status = cvy_onnx_file_open(path, &file);
-  if (status == CVY_OK) status = read_input(&file, &input, shape);
+  if (status == CVY_OK) status = read_input(&file, &input, shape, &channels_last);
   cvy_onnx_file_close(&file);
   return status;
 }
@@ -146,7 +166,7 @@ static cvy_status begin(cvy_onnx_import_state *im, const int wanted[3]) {
   cvy_status status = CVY_OK;
   const Onnx__ValueInfoProto *input;
   int shape[3];
-  CVY_TRY(read_input(im->file, &input, shape));
+  CVY_TRY(read_input(im->file, &input, shape, &im->channels_last));
   for (int d = 0; d < 3; d++) {
     CVY_REQUIRE(!wanted[d] || !shape[d] || wanted[d] == shape[d], CVY_E_MISMATCH,
                 "%s has an input of %dx%dx%d (channels, height, width; 0: open), the data are %dx%dx%d: --size changes "
@@ -157,6 +177,7 @@ static cvy_status begin(cvy_onnx_import_state *im, const int wanted[3]) {
     CVY_REQUIRE(shape[d], CVY_E_ARGUMENT, "%s leaves the size of its input open: say it (--input HxWxC)",
                 im->file->path);
   }
+  im->samples = input->type->tensor_type->shape->dim[0]->dim_value;
   cvy_onnx_value *const v = add_value(im, text_of(input->name));
   CVY_REQUIRE(v, CVY_E_FORMAT, "%s: a node makes the input, '%.100s'", im->file->path, text_of(input->name));
   CVY_TRY(cvy_net_create(shape[0], shape[1], shape[2], &im->net));
@@ -288,6 +309,7 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
   CVY_TRY(find_needed(&im, &output));
   declare_layers(&im);
   take_nodes(&im);
+  if (output->kind == CVY_ONNX_FORMULA) (void)cvy_onnx_make_formula(&im, output);
   CVY_REQUIRE(im.n_refused == 0, CVY_E_UNSUPPORTED, "%s: %d of its %zu nodes cannot be taken", path, im.n_refused,
               im.graph->n_node);
   CVY_TRY(im.status);
@@ -300,6 +322,11 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
   im.net = NULL;
 fail:
   cvy_net_destroy(&im.net);
+  while (im.formulas) {
+    cvy_onnx_formula *const f = im.formulas;
+    im.formulas = f->next;
+    cvy_free(f);
+  }
   cvy_free(im.values);
   cvy_free(im.index);
   cvy_free(im.weights);

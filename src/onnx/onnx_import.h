@@ -14,14 +14,20 @@ typedef struct Onnx__NodeProto cvy_onnx_node;
 typedef struct Onnx__GraphProto cvy_onnx_graph;
 
 typedef enum cvy_onnx_kind {
-  CVY_ONNX_UNMADE, /* the node that makes it comes later, or never */
-  CVY_ONNX_BAD,    /* its node was refused, or depends on one that was */
-  CVY_ONNX_NODE,   /* a tensor of samples */
-  CVY_ONNX_TENSOR, /* numbers of the file */
-  CVY_ONNX_WHOLE   /* whole numbers that were computed: sizes, mostly */
+  CVY_ONNX_UNMADE,  /* the node that makes it comes later, or never */
+  CVY_ONNX_BAD,     /* its node was refused, or depends on one that was */
+  CVY_ONNX_NODE,    /* a tensor of samples */
+  CVY_ONNX_PADDED,  /* one with zeros around the pictures, which the node that reads it puts there */
+  CVY_ONNX_FORMULA, /* a number of each number of a tensor of samples; it becomes a layer when a node needs it */
+  CVY_ONNX_TENSOR,  /* numbers of the file */
+  CVY_ONNX_WHOLE    /* whole numbers that were computed: sizes, mostly */
 } cvy_onnx_kind;
 
-enum { CVY_ONNX_WHOLE_MOST = 8, CVY_ONNX_BATCH = -2 }; /* BATCH: a whole number that stands for the batch's size */
+enum {
+  CVY_ONNX_PLACES = 20,
+  CVY_ONNX_WHOLE_MOST = 8,
+  CVY_ONNX_BATCH = -2
+}; /* BATCH: a whole number that stands for the batch's size */
 
 /* The value that a name stands for. */
 typedef struct cvy_onnx_value {
@@ -31,15 +37,28 @@ typedef struct cvy_onnx_value {
   bool needed;   /* the output depends on it */
   int n_readers; /* nodes that need it */
   int reader;    /* the last of them */
-  cvy_node node; /* NODE */
+  cvy_node node; /* NODE, PADDED */
   bool flat;     /* NODE: (samples, values) instead of (samples, channels, rows, columns) */
   const cvy_onnx_tensor *tensor;
   bool transposed;                    /* TENSOR: a matrix, rows and columns swapped */
   bool used;                          /* TENSOR: it is a layer's parameter already */
   const struct cvy_onnx_value *added; /* NODE: a bias that the layer has taken from the Add behind it */
-  int n_whole;
+  int pad[4];                         /* PADDED: rows above, columns left, rows below, columns right; else 0 */
+  struct cvy_onnx_formula *formula;   /* FORMULA */
+  int n_whole, whole_columns;         /* WHOLE: of a matrix of 2 dimensions; 0: a list */
   int64_t whole[CVY_ONNX_WHOLE_MOST];
 } cvy_onnx_value;
+
+/* What nodes have made of the numbers of one layer, each by itself, known by its values at a few places. */
+typedef struct cvy_onnx_formula {
+  struct cvy_onnx_formula *next;     /* made before */
+  cvy_node of, made;                 /* its layer; -1: none yet */
+  bool flat, refused, is_activation; /* of `kind`, with a and b */
+  cvy_activation_kind kind;
+  float a, b;
+  const cvy_onnx_node *node;
+  double at[CVY_ONNX_PLACES];
+} cvy_onnx_formula;
 
 /* A parameter's value, for when the network is finished. */
 typedef struct cvy_onnx_weight {
@@ -59,7 +78,10 @@ typedef struct cvy_onnx_import_state {
   size_t n_slots;
   cvy_onnx_weight *weights;
   size_t n_weights, weights_capacity;
-  const cvy_onnx_node *node; /* being taken */
+  const cvy_onnx_node *node;  /* being taken */
+  cvy_onnx_formula *formulas; /* all of them */
+  bool channels_last;         /* of the input, which nodes Transpose alone read */
+  int64_t samples;            /* of the input as the file has it, where shapes in the file repeat it; 0: open */
   int n_refused;
   int n_dropouts, n_unnamed; /* to be logged at the end */
   cvy_status status;         /* first failure of another kind: the import ends */
@@ -69,6 +91,26 @@ typedef struct cvy_onnx_import_state {
 cvy_onnx_value *cvy_onnx_find(const cvy_onnx_import_state *im, const char *name);
 /* Logs "F.onnx: node 'x' (Conv): …"; always false. */
 bool cvy_onnx_refuse(cvy_onnx_import_state *im, const char *format, ...) CVY_PRINTF(2, 3);
+
+/* [onnx_formula.c] Takes im->node if it is a function of one tensor's numbers, each by itself, and no layer: true. */
+bool cvy_onnx_try_formula(cvy_onnx_import_state *im);
+void cvy_onnx_take_formula(cvy_onnx_import_state *im);
+/* A value that is a formula becomes a layer; false: refused. */
+bool cvy_onnx_make_formula(cvy_onnx_import_state *im, cvy_onnx_value *v);
+/* Input i, one number of the file; `absent` if there is no such input. False: refused. */
+bool cvy_onnx_number(cvy_onnx_import_state *im, size_t i, const char *what, double absent, double *out);
+
+/* [onnx_whole.c] Take im->node, which computes a shape or the like. */
+void cvy_onnx_take_cast(cvy_onnx_import_state *im);
+void cvy_onnx_take_constant_of_shape(cvy_onnx_import_state *im);
+void cvy_onnx_take_gather(cvy_onnx_import_state *im);
+void cvy_onnx_take_shape(cvy_onnx_import_state *im);
+void cvy_onnx_take_slice(cvy_onnx_import_state *im);
+void cvy_onnx_take_unsqueeze(cvy_onnx_import_state *im);
+/* The same for operators that have another meaning as well; false: it is that one. */
+bool cvy_onnx_mul_wholes(cvy_onnx_import_state *im); /* Mul, Sub */
+bool cvy_onnx_reshape_whole(cvy_onnx_import_state *im);
+bool cvy_onnx_transpose_whole(cvy_onnx_import_state *im, const cvy_onnx_value *x);
 
 /* [onnx_pointwise.c] Take im->node, an operator of this kind. */
 void cvy_onnx_take_add(cvy_onnx_import_state *im);

@@ -42,6 +42,11 @@ bool cvy_onnx_says(const state *im, const char *name, const char *text) {
 
 bool cvy_onnx_has_input(const state *im, size_t i) { return i < im->node->n_input && *im->node->input[i]; }
 
+value *cvy_onnx_operand(const state *im, size_t i) {
+  value *const v = cvy_onnx_has_input(im, i) ? cvy_onnx_find(im, im->node->input[i]) : NULL;
+  return v && v->kind != CVY_ONNX_UNMADE && v->kind != CVY_ONNX_BAD ? v : NULL;
+}
+
 /* Input i of the node; NULL: refused, or what it depends on was. */
 value *cvy_onnx_node_input(state *im, size_t i) {
   if (!cvy_onnx_has_input(im, i)) {
@@ -54,6 +59,11 @@ value *cvy_onnx_node_input(state *im, size_t i) {
                     im->node->input[i], v ? "nodes in a circle, or in the wrong order" : "a missing tensor");
     return NULL;
   }
+  if (v->kind == CVY_ONNX_PADDED) {
+    cvy_onnx_refuse(im, "a Pad is in front of it: in front of Conv, AveragePool and MaxPool it is possible");
+    return NULL;
+  }
+  if (v->kind == CVY_ONNX_FORMULA && !cvy_onnx_make_formula(im, v)) return NULL;
   return v->kind == CVY_ONNX_BAD ? NULL : v;
 }
 
@@ -130,6 +140,7 @@ void cvy_onnx_make_whole(state *im, const int64_t *numbers_of, int n) {
   if (!out) return;
   out->kind = CVY_ONNX_WHOLE;
   out->n_whole = n;
+  out->whole_columns = 0;
   memcpy(out->whole, numbers_of, (size_t)n * sizeof *numbers_of);
 }
 

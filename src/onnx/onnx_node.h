@@ -15,6 +15,8 @@ float cvy_onnx_real(const cvy_onnx_import_state *im, const char *name, float oth
 int cvy_onnx_wholes(const cvy_onnx_import_state *im, const char *name, int64_t *out, int most);
 bool cvy_onnx_says(const cvy_onnx_import_state *im, const char *name, const char *text);
 bool cvy_onnx_has_input(const cvy_onnx_import_state *im, size_t i);
+/* Input i of the node, also padded or a formula; NULL: there is none, or it is not made (yet). */
+cvy_onnx_value *cvy_onnx_operand(const cvy_onnx_import_state *im, size_t i);
 /* Input i of the node; NULL: refused, or what it depends on was. */
 cvy_onnx_value *cvy_onnx_node_input(cvy_onnx_import_state *im, size_t i);
 /* Input i if it is a tensor of samples. */

@@ -9,6 +9,7 @@
 #include <onnx.pb-c.h>
 
 #include "src/base/mem.h"
+#include "src/nn/graph.h"
 #include "src/onnx/onnx_import.h"
 #include "src/onnx/onnx_node.h"
 
@@ -121,6 +122,56 @@ static bool read_window(state *im, const int size[2], const int64_t *known, wind
   return true;
 }
 
+/* The zeros that a Pad in front has put around the input become the window's. */
+static void add_pads(const value *x, window *w) {
+  for (int d = 0; d < 2; d++) {
+    w->pad[d] += x->pad[d];
+    w->pad_more[d] += x->pad[d + 2] - x->pad[d];
+  }
+}
+
+/* Input 0 of what has a window: four dimensions, perhaps with zeros around. `shape` is that with the zeros. */
+static const value *window_input(state *im, int shape[3]) {
+  const value *const v = cvy_onnx_operand(im, 0), *const x =
+                                                      v && v->kind == CVY_ONNX_PADDED ? v : cvy_onnx_pictures(im, 0);
+  if (!x) return NULL;
+  cvy_onnx_shape_of(im, x, shape);
+  for (int d = 0; d < 2; d++) shape[d + 1] += x->pad[d] + x->pad[d + 2];
+  return x;
+}
+
+static void take_pad(state *im) {
+  const value *const x = cvy_onnx_pictures(im, 0), *const v = cvy_onnx_node_input(im, 1);
+  int64_t pads[CVY_ONNX_WHOLE_MOST];
+  double fill;
+  if (!x || !v || !cvy_onnx_number(im, 2, "its constant_value", 0, &fill)) return;
+  if ((cvy_onnx_attribute(im->node, "mode") && !cvy_onnx_says(im, "mode", "constant")) || fill != 0) {
+    cvy_onnx_refuse(im, "it pads with something else than zeros");
+    return;
+  }
+  if (cvy_onnx_has_input(im, 3)) {
+    cvy_onnx_refuse(im, "its input axes is not possible: pads for all four dimensions are");
+    return;
+  }
+  bool good = cvy_onnx_wholes_of(v, pads) == 8;
+  for (int d = 0; good && d < 8; d++) good = (d & 3) < 2 ? pads[d] == 0 : small(pads[d], 0);
+  if (!good) {
+    cvy_onnx_refuse(im,
+                    "its pads '%.100s' are not eight known numbers, 0 for samples and channels and 0 to 65536 for "
+                    "rows and columns",
+                    v->name);
+    return;
+  }
+  cvy_onnx_same_as(im, x);
+  value *const out = cvy_onnx_output(im);
+  if (!out || !(pads[2] + pads[3] + pads[6] + pads[7])) return;
+  out->kind = CVY_ONNX_PADDED;
+  for (int d = 0; d < 2; d++) {
+    out->pad[d] = (int)pads[2 + d];
+    out->pad[d + 2] = (int)pads[6 + d];
+  }
+}
+
 /* ---- layers ---- */
 
 static void take_conv(state *im) {
@@ -133,12 +184,12 @@ static void take_conv(state *im) {
     return;
   }
   const int64_t *const dims = w->tensor->dims, groups = cvy_onnx_whole(im, "group", 1);
-  const value *const x = cvy_onnx_pictures(im, 0);
   int shape[3] = {0};
+  const value *const x = window_input(im, shape);
   window win;
   char layer[64];
-  if (x) cvy_onnx_shape_of(im, x, shape);
   if (!read_window(im, shape + 1, dims + 2, &win) || !x) return;
+  add_pads(x, &win);
   if (!small(groups, 1) || !small(dims[1], 1) || dims[1] * groups != shape[0] || !small(dims[0], 1) ||
       dims[0] % groups != 0 || (b && !is_vector(b, dims[0]))) {
     cvy_onnx_refuse(im,
@@ -272,23 +323,42 @@ static void take_matmul(state *im) {
   if (out && out->kind == CVY_ONNX_NODE) out->added = b;
 }
 
+/* All values of the layer are 0 or more. */
+static bool not_negative(const state *im, cvy_node i) {
+  const cvy_layer *const l = &im->net->layers[i];
+  return l->kind == CVY_LAYER_RELU ||
+         (l->kind == CVY_LAYER_ACTIVATION &&
+          (l->activation.kind == CVY_ACTIVATION_SIGMOID || l->activation.kind == CVY_ACTIVATION_HARD_SIGMOID ||
+           (l->activation.kind == CVY_ACTIVATION_CLIP && l->activation.a >= 0)));
+}
+
 static void take_pool(state *im, bool max) {
-  const value *const x = cvy_onnx_pictures(im, 0);
   int shape[3] = {0};
+  const value *const x = window_input(im, shape);
+  bool count_pad = cvy_onnx_whole(im, "count_include_pad", 0) != 0;
   window w;
-  if (x) cvy_onnx_shape_of(im, x, shape);
   if (!cvy_onnx_one_output(im) || !read_window(im, shape + 1, NULL, &w)) return;
   if (w.dilation[0] != 1 || w.dilation[1] != 1) {
     cvy_onnx_refuse(im, "attribute dilations is %d,%d: 1,1 is possible", w.dilation[0], w.dilation[1]);
     return;
   }
   if (!x) return;
+  if (x->kind == CVY_ONNX_PADDED) {
+    const bool own = w.pad[0] || w.pad[1] || w.pad_more[0] || w.pad_more[1];
+    if (w.ceil || (max ? !not_negative(im, x->node) : own && !count_pad)) {
+      cvy_onnx_refuse(im, "zeros are put around its input '%.100s': without ceil_mode, %s is possible", x->name,
+                      max ? "behind a Relu," : "without other pads or with count_include_pad,");
+      return;
+    }
+    count_pad = true;
+    add_pads(x, &w);
+  }
   const cvy_pool2d_spec spec = {.kernel = {w.kernel[0], w.kernel[1]},
                                 .stride = {w.stride[0], w.stride[1]},
                                 .pad = {w.pad[0], w.pad[1]},
                                 .pad_more = {w.pad_more[0], w.pad_more[1]},
                                 .ceil_mode = w.ceil,
-                                .exclude_pad = cvy_onnx_whole(im, "count_include_pad", 0) == 0};
+                                .exclude_pad = !count_pad};
   cvy_onnx_make(im, max ? cvy_net_maxpool(im->net, x->node, &spec) : cvy_net_avgpool(im->net, x->node, &spec), false);
 }
 static void take_maxpool(state *im) { take_pool(im, true); }
@@ -403,6 +473,7 @@ static void take_flatten(state *im) {
 
 /* The shape is that of rows of samples: (samples, values), either of which may be left to be computed. */
 static void take_reshape(state *im) {
+  if (cvy_onnx_reshape_whole(im)) return;
   const value *const x = cvy_onnx_samples(im, 0), *const s =
                                                       cvy_onnx_has_input(im, 1) ? cvy_onnx_node_input(im, 1) : NULL;
   int64_t dims[CVY_ONNX_WHOLE_MOST];
@@ -411,10 +482,10 @@ static void take_reshape(state *im) {
   const int n = s ? cvy_onnx_wholes_of(s, dims) : -1;
   cvy_onnx_shape_of(im, x, shape);
   const int64_t all = (int64_t)shape[0] * shape[1] * shape[2];
-  const bool rows_first =
-      n == 2 && (dims[0] == 0 || dims[0] == CVY_ONNX_BATCH || dims[0] == 1 || (dims[0] == -1 && dims[1] == all));
-  const bool to_pixels =
-      n == 4 && (dims[0] == 0 || dims[0] == CVY_ONNX_BATCH) && dims[1] == all && dims[2] == 1 && dims[3] == 1;
+  const bool rows_first = n == 2 && (dims[0] == 0 || dims[0] == CVY_ONNX_BATCH || dims[0] == 1 ||
+                                     dims[0] == im->samples || (dims[0] == -1 && dims[1] == all));
+  const bool to_pixels = n == 4 && (dims[0] == 0 || dims[0] == CVY_ONNX_BATCH || dims[0] == im->samples) &&
+                         dims[1] == all && dims[2] == 1 && dims[3] == 1;
   if (rows_first && (dims[1] == -1 || dims[1] == all)) flatten(im, x);
   else if (to_pixels && shape[0] == all) {
     cvy_onnx_same_as(im, x);
@@ -428,7 +499,16 @@ static void take_transpose(state *im) {
   const value *const x = cvy_onnx_node_input(im, 0);
   int64_t perm[CVY_ONNX_WHOLE_MOST];
   const int n = cvy_onnx_wholes(im, "perm", perm, CVY_ONNX_WHOLE_MOST);
-  if (!x) return;
+  if (!x || cvy_onnx_transpose_whole(im, x)) return;
+  if (x->kind == CVY_ONNX_NODE) {
+    const bool last = n == 4 && perm[0] == 0 && perm[1] == 3 && perm[2] == 1 && perm[3] == 2;
+    if (last && im->channels_last && x->node == cvy_net_input(im->net)) cvy_onnx_same_as(im, x);
+    else
+      cvy_onnx_refuse(im,
+                      "it turns samples, which have their channels in front here: only the graph's input can have "
+                      "them last (tf2onnx: --inputs-as-nchw and --outputs-as-nchw)");
+    return;
+  }
   if (x->kind != CVY_ONNX_TENSOR || !has_dims(x, 2) || !(n == 0 || (n == 2 && perm[0] == 1 && perm[1] == 0))) {
     cvy_onnx_refuse(im, "it turns something else than a matrix of the file");
     return;
@@ -440,48 +520,6 @@ static void take_transpose(state *im) {
   out->label = x->label; /* the layer is called like the matrix */
 }
 
-static void take_shape(state *im) {
-  const value *const x = cvy_onnx_samples(im, 0);
-  int shape[3];
-  if (!x) return;
-  cvy_onnx_shape_of(im, x, shape);
-  const int64_t dims[4] = {CVY_ONNX_BATCH, x->flat ? (int64_t)shape[0] * shape[1] * shape[2] : shape[0], shape[1],
-                           shape[2]};
-  if (cvy_onnx_whole(im, "start", 0) != 0 || cvy_onnx_attribute(im->node, "end"))
-    cvy_onnx_refuse(im, "attributes start and end are not possible");
-  else cvy_onnx_make_whole(im, dims, x->flat ? 2 : 4);
-}
-
-static void take_gather(state *im) {
-  const value *const x = cvy_onnx_node_input(im, 0), *const i = cvy_onnx_node_input(im, 1);
-  int64_t list[CVY_ONNX_WHOLE_MOST], place[CVY_ONNX_WHOLE_MOST];
-  if (!x || !i) return;
-  const int n = cvy_onnx_wholes_of(x, list);
-  if (n < 0 || cvy_onnx_wholes_of(i, place) != 1 || cvy_onnx_whole(im, "axis", 0) != 0 || place[0] < -n ||
-      place[0] >= n) {
-    cvy_onnx_refuse(im, "it takes something else than one of a few whole numbers");
-    return;
-  }
-  cvy_onnx_make_whole(im, &list[place[0] < 0 ? place[0] + n : place[0]], 1);
-}
-
-static void take_unsqueeze(state *im) {
-  const value *const x = cvy_onnx_node_input(im, 0);
-  int64_t list[CVY_ONNX_WHOLE_MOST];
-  if (!x) return;
-  const int n = cvy_onnx_wholes_of(x, list);
-  if (n == 1) cvy_onnx_make_whole(im, list, n);
-  else cvy_onnx_refuse(im, "it adds a dimension to something else than one whole number");
-}
-
-static void take_cast(state *im) {
-  const value *const x = cvy_onnx_node_input(im, 0);
-  int64_t list[CVY_ONNX_WHOLE_MOST];
-  if (!x) return;
-  if (cvy_onnx_wholes_of(x, list) >= 0) cvy_onnx_same_as(im, x);
-  else cvy_onnx_refuse(im, "it changes the type of something else than a few whole numbers");
-}
-
 /* ---- the table ---- */
 
 static const struct {
@@ -491,18 +529,21 @@ static const struct {
     {"Add", cvy_onnx_take_add},
     {"AveragePool", take_avgpool},
     {"BatchNormalization", take_batchnorm},
-    {"Cast", take_cast},
+    {"Cast", cvy_onnx_take_cast},
     {"Clip", cvy_onnx_take_clip},
     {"Concat", cvy_onnx_take_concat},
     {"Constant", take_constant},
+    {"ConstantOfShape", cvy_onnx_take_constant_of_shape},
     {"Conv", take_conv},
+    {"Div", cvy_onnx_take_formula},
     {"Dropout", cvy_onnx_take_dropout},
+    {"Erf", cvy_onnx_take_formula},
     {"Flatten", take_flatten},
-    {"Gather", take_gather},
+    {"Gather", cvy_onnx_take_gather},
     {"Gelu", cvy_onnx_take_activation},
     {"Gemm", take_gemm},
     {"GlobalAveragePool", take_global_avgpool},
-    {"HardSigmoid", cvy_onnx_take_activation},
+    {"HardSigmoid", cvy_onnx_take_formula},
     {"HardSwish", cvy_onnx_take_activation},
     {"Identity", take_identity},
     {"LeakyRelu", cvy_onnx_take_activation},
@@ -510,16 +551,20 @@ static const struct {
     {"MatMul", take_matmul},
     {"MaxPool", take_maxpool},
     {"Mul", cvy_onnx_take_mul},
+    {"Pad", take_pad},
+    {"Pow", cvy_onnx_take_formula},
     {"ReduceMean", take_mean},
     {"Relu", cvy_onnx_take_relu},
     {"Reshape", take_reshape},
-    {"Shape", take_shape},
-    {"Sigmoid", cvy_onnx_take_activation},
+    {"Shape", cvy_onnx_take_shape},
+    {"Sigmoid", cvy_onnx_take_formula},
+    {"Slice", cvy_onnx_take_slice},
     {"Softmax", take_softmax},
     {"Squeeze", take_squeeze},
-    {"Tanh", cvy_onnx_take_activation},
+    {"Sub", cvy_onnx_take_formula},
+    {"Tanh", cvy_onnx_take_formula},
     {"Transpose", take_transpose},
-    {"Unsqueeze", take_unsqueeze},
+    {"Unsqueeze", cvy_onnx_take_unsqueeze},
 };
 
 void cvy_onnx_take_node(state *im) {

@@ -24,6 +24,7 @@ static bool pair(state *im, const value **a, const value **b) {
 }
 
 void cvy_onnx_take_add(state *im) {
+  if (cvy_onnx_try_formula(im)) return;
   const value *a = cvy_onnx_node_input(im, 0), *b = cvy_onnx_node_input(im, 1);
   if (!a || !b) return;
   if ((a->kind == CVY_ONNX_NODE && a->added == b) || (b->kind == CVY_ONNX_NODE && b->added == a)) {
@@ -40,10 +41,12 @@ void cvy_onnx_take_add(state *im) {
 
 void cvy_onnx_take_mul(state *im) {
   const value *a, *b;
+  if (cvy_onnx_mul_wholes(im) || cvy_onnx_try_formula(im)) return;
   if (pair(im, &a, &b)) cvy_onnx_make(im, cvy_net_mul(im->net, a->node, b->node), a->flat);
 }
 
 void cvy_onnx_take_relu(state *im) {
+  if (cvy_onnx_try_formula(im)) return;
   const value *const x = cvy_onnx_samples(im, 0);
   if (x) cvy_onnx_make(im, cvy_net_relu(im->net, x->node), x->flat);
 }
@@ -54,11 +57,8 @@ void cvy_onnx_take_activation(state *im) {
     cvy_activation_kind kind;
     float a, b; /* where the file does not say them */
   } kinds[] = {{"Gelu", CVY_ACTIVATION_GELU, 0, 0},
-               {"HardSigmoid", CVY_ACTIVATION_HARD_SIGMOID, 0.2f, 0.5f},
                {"HardSwish", CVY_ACTIVATION_HARD_SWISH, 0, 0},
-               {"LeakyRelu", CVY_ACTIVATION_LEAKY_RELU, 0.01f, 0},
-               {"Sigmoid", CVY_ACTIVATION_SIGMOID, 0, 0},
-               {"Tanh", CVY_ACTIVATION_TANH, 0, 0}};
+               {"LeakyRelu", CVY_ACTIVATION_LEAKY_RELU, 0.01f, 0}};
   const value *const x = cvy_onnx_samples(im, 0);
   if (!x) return;
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -71,32 +71,14 @@ void cvy_onnx_take_activation(state *im) {
   }
 }
 
-/* Input i, one number of the file; `absent` if there is no such input. False: refused. */
-static bool number(state *im, size_t i, const char *what, float absent, float *out) {
-  float *list = NULL;
-  size_t n = 0;
-  *out = absent;
-  if (!cvy_onnx_has_input(im, i)) return true;
-  const value *const v = cvy_onnx_numbers(im, i, what);
-  if (!v) return false;
-  if (!cvy_onnx_elems(v->tensor, &n) || n != 1) return cvy_onnx_refuse(im, "%s has not one number", what);
-  const cvy_status status = cvy_onnx_floats(im->file, v->tensor, v->name, &list, &n);
-  if (status != CVY_OK) {
-    im->status = status;
-    return false;
-  }
-  *out = *list;
-  cvy_free(list);
-  return true;
-}
-
 void cvy_onnx_take_clip(state *im) {
+  if (cvy_onnx_try_formula(im)) return;
   const value *const x = cvy_onnx_samples(im, 0);
-  float least, most;
-  if (!number(im, 1, "its least value", -INFINITY, &least) || !number(im, 2, "its largest value", INFINITY, &most) ||
-      !x)
+  double least, most;
+  if (!cvy_onnx_number(im, 1, "its least value", -INFINITY, &least) ||
+      !cvy_onnx_number(im, 2, "its largest value", INFINITY, &most) || !x)
     return;
-  cvy_onnx_make(im, cvy_net_activation(im->net, x->node, CVY_ACTIVATION_CLIP, least, most), x->flat);
+  cvy_onnx_make(im, cvy_net_activation(im->net, x->node, CVY_ACTIVATION_CLIP, (float)least, (float)most), x->flat);
 }
 
 /* In training form it is a layer, in inference form nothing. */
@@ -104,16 +86,16 @@ void cvy_onnx_take_dropout(state *im) {
   const value *const x = cvy_onnx_samples(im, 0), *const t =
                                                       cvy_onnx_has_input(im, 2) ? cvy_onnx_node_input(im, 2) : NULL;
   int64_t training[CVY_ONNX_WHOLE_MOST] = {0};
-  float p;
+  double p;
   if (!cvy_onnx_one_output(im) || (cvy_onnx_has_input(im, 2) && !t)) return;
   if (t && cvy_onnx_wholes_of(t, training) != 1) {
     cvy_onnx_refuse(im, "its training_mode is computed: an initialiser is possible");
     return;
   }
-  if (!number(im, 1, "its ratio", 0.5f, &p) || !x) return;
+  if (!cvy_onnx_number(im, 1, "its ratio", 0.5, &p) || !x) return;
   if (training[0]) {
-    if (!(p >= 0) || !(p < 1)) cvy_onnx_refuse(im, "its ratio is %g: 0 to below 1 is possible", (double)p);
-    else cvy_onnx_make(im, cvy_net_dropout(im->net, x->node, p), x->flat);
+    if (!(p >= 0) || !(p < 1)) cvy_onnx_refuse(im, "its ratio is %g: 0 to below 1 is possible", p);
+    else cvy_onnx_make(im, cvy_net_dropout(im->net, x->node, (float)p), x->flat);
     return;
   }
   im->n_dropouts++;

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT
+ * Activations that a file spells out: GELU by Erf or Tanh, SiLU as x * Sigmoid(x), HardSwish as x * HardSigmoid(x) or
+ * x * Clip(x + 3, 0, 6) / 6. What nodes make of a layer's numbers, each by itself, is computed at a few places; where
+ * another node needs the result it is compared with the activations that there are. So no order of the steps is
+ * required, and each of these is one layer, not several with tensors between. */
+#include <math.h>
+#include <string.h>
+
+#include <onnx.pb-c.h>
+
+#include "src/base/mem.h"
+#include "src/onnx/onnx_import.h"
+#include "src/onnx/onnx_node.h"
+
+typedef cvy_onnx_import_state state;
+typedef cvy_onnx_value value;
+typedef cvy_onnx_formula formula;
+
+/* Where the activations differ, both sides of their corners, and far out. */
+static const double places[CVY_ONNX_PLACES] = {-11, -7,  -4.5, -3.2, -2.9, -2.5, -1.7, -1,  -0.5, -0.1,
+                                               0.2, 0.7, 1,    1.4,  2.2,  2.9,  3.1,  4.5, 7,    11};
+static const double TOLERANCE = 1e-5; /* constants in the files have 6 digits and more */
+
+static double between(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
+
+bool cvy_onnx_number(state *im, size_t i, const char *what, double absent, double *out) {
+  int64_t whole[CVY_ONNX_WHOLE_MOST];
+  float *list = NULL;
+  size_t n = 0;
+  *out = absent;
+  if (!cvy_onnx_has_input(im, i)) return true;
+  const value *const v = cvy_onnx_node_input(im, i);
+  if (!v) return false;
+  if (cvy_onnx_wholes_of(v, whole) == 1) {
+    *out = (double)whole[0];
+    return true;
+  }
+  if (!cvy_onnx_numbers(im, i, what)) return false;
+  if (!cvy_onnx_elems(v->tensor, &n) || n != 1) return cvy_onnx_refuse(im, "%s has not one number", what);
+  const cvy_status status = cvy_onnx_floats(im->file, v->tensor, v->name, &list, &n);
+  if (status != CVY_OK) {
+    im->status = status;
+    return false;
+  }
+  *out = (double)*list;
+  cvy_free(list);
+  return true;
+}
+
+/* ---- a formula becomes a layer ---- */
+
+static double activation(cvy_activation_kind kind, double x) {
+  switch (kind) {
+    case CVY_ACTIVATION_RELU: return fmax(x, 0);
+    case CVY_ACTIVATION_SIGMOID: return 1 / (1 + exp(-x));
+    case CVY_ACTIVATION_TANH: return tanh(x);
+    case CVY_ACTIVATION_HARD_SWISH: return x * between(x / 6 + 0.5, 0, 1);
+    case CVY_ACTIVATION_SILU: return x / (1 + exp(-x));
+    case CVY_ACTIVATION_GELU: return x * erfc(-x * M_SQRT1_2) / 2;
+    case CVY_ACTIVATION_GELU_TANH: return x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2;
+    default: return NAN; /* those with numbers of their own are no formulas */
+  }
+}
+
+static bool equal(const formula *f, double (*value_at)(cvy_activation_kind, double), cvy_activation_kind kind) {
+  bool same = true;
+  for (int i = 0; i < CVY_ONNX_PLACES && same; i++) {
+    const double want = value_at(kind, places[i]);
+    same = fabs(f->at[i] - want) <= TOLERANCE * fmax(fabs(want), 0.01);
+  }
+  return same;
+}
+
+static double itself(cvy_activation_kind kind, double x) {
+  (void)kind;
+  return x;
+}
+static double square(cvy_activation_kind kind, double x) {
+  (void)kind;
+  return x * x;
+}
+
+/* The layer that computes f; -1: there is none, and it is refused. */
+static cvy_node layer_of(state *im, formula *f) {
+  static const cvy_activation_kind kinds[] = {CVY_ACTIVATION_RELU,     CVY_ACTIVATION_SIGMOID,    CVY_ACTIVATION_TANH,
+                                              CVY_ACTIVATION_SILU,     CVY_ACTIVATION_HARD_SWISH, CVY_ACTIVATION_GELU,
+                                              CVY_ACTIVATION_GELU_TANH};
+  if (f->is_activation) return cvy_net_activation(im->net, f->of, f->kind, f->a, f->b);
+  if (equal(f, itself, 0)) return f->of;
+  if (equal(f, square, 0)) return cvy_net_mul(im->net, f->of, f->of);
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    if (!equal(f, activation, kinds[i])) continue;
+    return kinds[i] == CVY_ACTIVATION_RELU ? cvy_net_relu(im->net, f->of)
+                                           : cvy_net_activation(im->net, f->of, kinds[i], 0, 0);
+  }
+  cvy_onnx_refuse(im,
+                  "what it and the nodes in front of it make of each number is no activation that is known: Relu, "
+                  "Sigmoid, Tanh, SiLU, HardSwish, and both forms of GELU are possible");
+  f->refused = true;
+  return -1;
+}
+
+bool cvy_onnx_make_formula(state *im, value *v) {
+  formula *const f = v->formula;
+  const cvy_onnx_node *const reader = im->node;
+  if (f->made < 0 && !f->refused) {
+    im->node = f->node; /* it is the one to be named */
+    f->made = layer_of(im, f);
+    if (f->made < 0 && !f->refused) im->status = CVY_E_ARGUMENT; /* the builder has said why */
+    im->node = reader;
+  }
+  v->kind = f->made < 0 ? CVY_ONNX_BAD : CVY_ONNX_NODE;
+  v->node = f->made;
+  v->flat = f->flat;
+  return f->made >= 0;
+}
+
+/* ---- a node becomes a formula ---- */
+
+/* An operand: a layer's numbers, a formula of them, or one number. */
+typedef struct operand {
+  cvy_node of; /* -1: a number */
+  bool flat, plain;
+  const double *at;
+  double number;
+} operand;
+
+static bool read_operand(state *im, size_t i, operand *o) {
+  const value *const v = cvy_onnx_operand(im, i);
+  size_t n;
+  if (!v) return false;
+  *o = (operand){.of = -1};
+  if (v->kind == CVY_ONNX_NODE) *o = (operand){.of = v->node, .flat = v->flat, .plain = true, .at = places};
+  else if (v->kind == CVY_ONNX_FORMULA)
+    *o = (operand){.of = v->formula->of, .flat = v->formula->flat, .at = v->formula->at};
+  else if (v->kind == CVY_ONNX_WHOLE) return v->n_whole == 1 && cvy_onnx_number(im, i, "", 0, &o->number);
+  else
+    return v->kind == CVY_ONNX_TENSOR && cvy_onnx_elems(v->tensor, &n) && n == 1 && v->tensor->n_dims <= 4 &&
+           cvy_onnx_number(im, i, "its number", 0, &o->number);
+  return true;
+}
+
+static formula *begin(state *im, const operand *x) {
+  value *const out = cvy_onnx_output(im);
+  formula *const f = out ? cvy_calloc(1, sizeof *f) : NULL;
+  if (!f) {
+    if (out) im->status = CVY_E_MEMORY;
+    return NULL;
+  }
+  *f = (formula){.next = im->formulas, .of = x->of, .made = -1, .flat = x->flat, .node = im->node};
+  im->formulas = f;
+  out->kind = CVY_ONNX_FORMULA;
+  out->formula = f;
+  return f;
+}
+
+typedef enum sum { ADD, SUB, MUL, DIV, POW } sum;
+
+static bool take_two(state *im, sum op) {
+  operand a, b;
+  if (im->node->n_input != 2 || !read_operand(im, 0, &a) || !read_operand(im, 1, &b)) return false;
+  const bool one = a.of < 0 || b.of < 0, same = a.of == b.of && a.flat == b.flat;
+  if ((a.of < 0 && b.of < 0) || (!one && !same)) return false;
+  if (!one && a.plain && b.plain && op != MUL) return false; /* two layers' sum is one */
+  formula *const f = begin(im, a.of < 0 ? &b : &a);
+  for (int i = 0; f && i < CVY_ONNX_PLACES; i++) {
+    const double x = a.of < 0 ? a.number : a.at[i], y = b.of < 0 ? b.number : b.at[i];
+    f->at[i] = op == ADD ? x + y : op == SUB ? x - y : op == MUL ? x * y : op == DIV ? x / y : pow(x, y);
+  }
+  return true;
+}
+
+/* One of a function of one operand; a and b are HardSigmoid's, or Clip's limits. */
+static double function(const char *op, double x, double a, double b) {
+  if (!strcmp(op, "Erf")) return erf(x);
+  if (!strcmp(op, "Tanh")) return tanh(x);
+  if (!strcmp(op, "Sigmoid")) return 1 / (1 + exp(-x));
+  if (!strcmp(op, "HardSigmoid")) return between(a * x + b, 0, 1);
+  if (!strcmp(op, "Clip")) return between(x, a, b);
+  return fmax(x, 0);
+}
+
+/* Layers by themselves are Relu and Clip of a layer: only behind other steps are they part of a formula. */
+static bool take_one(state *im) {
+  const char *const op = im->node->op_type;
+  const bool clip = !strcmp(op, "Clip"), hard = !strcmp(op, "HardSigmoid"), is_erf = !strcmp(op, "Erf");
+  operand x;
+  double a = 0, b = 0;
+  if (!read_operand(im, 0, &x) || x.of < 0 || (x.plain && (clip || !strcmp(op, "Relu")))) return false;
+  if (hard) {
+    a = (double)cvy_onnx_real(im, "alpha", 0.2f);
+    b = (double)cvy_onnx_real(im, "beta", 0.5f);
+  }
+  if (clip && (!cvy_onnx_number(im, 1, "its least value", -INFINITY, &a) ||
+               !cvy_onnx_number(im, 2, "its largest value", INFINITY, &b)))
+    return true;
+  formula *const f = begin(im, &x);
+  if (!f) return true;
+  for (int i = 0; i < CVY_ONNX_PLACES; i++) f->at[i] = function(op, x.at[i], a, b);
+  f->is_activation = x.plain && !is_erf;
+  f->kind = hard ? CVY_ACTIVATION_HARD_SIGMOID : !strcmp(op, "Tanh") ? CVY_ACTIVATION_TANH : CVY_ACTIVATION_SIGMOID;
+  f->a = (float)a;
+  f->b = (float)b;
+  return true;
+}
+
+bool cvy_onnx_try_formula(state *im) {
+  static const char *const two[] = {"Add", "Sub", "Mul", "Div", "Pow"};
+  for (size_t i = 0; i < sizeof two / sizeof *two; i++)
+    if (!strcmp(im->node->op_type, two[i])) return take_two(im, (sum)i);
+  return take_one(im);
+}
+
+void cvy_onnx_take_formula(state *im) {
+  if (!strcmp(im->node->op_type, "Sub") && cvy_onnx_mul_wholes(im)) return;
+  if (cvy_onnx_try_formula(im)) return;
+  for (size_t i = 0; i < im->node->n_input; i++)
+    if (!cvy_onnx_node_input(im, i)) return; /* refused, or what it depends on was */
+  cvy_onnx_refuse(im, "it is possible as a step of an activation alone: of one tensor of samples and single numbers");
+}
