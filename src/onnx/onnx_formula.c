@@ -19,6 +19,7 @@ typedef cvy_onnx_formula formula;
 /* Where the activations differ, both sides of their corners, and far out. */
 static const double places[CVY_ONNX_PLACES] = {-11, -7,  -4.5, -3.2, -2.9, -2.5, -1.7, -1,  -0.5, -0.1,
                                                0.2, 0.7, 1,    1.4,  2.2,  2.9,  3.1,  4.5, 7,    11};
+enum { MOST_STEPS = 32 };             /* of a formula: those of GELU are 9 */
 static const double TOLERANCE = 1e-5; /* constants in the files have 6 digits and more */
 
 static double between(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
@@ -51,7 +52,6 @@ bool cvy_onnx_number(state *im, size_t i, const char *what, double absent, doubl
 
 static double activation(cvy_activation_kind kind, double x) {
   switch (kind) {
-    case CVY_ACTIVATION_RELU: return fmax(x, 0);
     case CVY_ACTIVATION_SIGMOID: return 1 / (1 + exp(-x));
     case CVY_ACTIVATION_TANH: return tanh(x);
     case CVY_ACTIVATION_HARD_SWISH: return x * between(x / 6 + 0.5, 0, 1);
@@ -75,44 +75,54 @@ static double itself(cvy_activation_kind kind, double x) {
   (void)kind;
   return x;
 }
-static double square(cvy_activation_kind kind, double x) {
-  (void)kind;
-  return x * x;
+
+static cvy_node node_of(state *im, formula *f);
+
+/* The last step of f as a layer of its own, behind those of its inputs; -1: it cannot be one. */
+static cvy_node last_step(state *im, const formula *f) {
+  if (f->step == CVY_ONNX_NO_LAYER) return -1;
+  const cvy_node x = f->in[0] ? node_of(im, f->in[0]) : f->of;
+  if (x < 0) return -1;
+  if (f->step == CVY_ONNX_ACTIVATION)
+    return f->kind == CVY_ACTIVATION_RELU ? cvy_net_relu(im->net, x)
+                                          : cvy_net_activation(im->net, x, f->kind, f->a, f->b);
+  const cvy_node y = f->in[1] ? node_of(im, f->in[1]) : f->of;
+  if (y < 0) return -1;
+  return f->step == CVY_ONNX_PRODUCT ? cvy_net_mul(im->net, x, y) : cvy_net_add(im->net, x, y);
 }
 
 /* The layer that computes f; -1: there is none, and it is refused. */
-static cvy_node layer_of(state *im, formula *f) {
-  static const cvy_activation_kind kinds[] = {CVY_ACTIVATION_RELU,     CVY_ACTIVATION_SIGMOID,    CVY_ACTIVATION_TANH,
-                                              CVY_ACTIVATION_SILU,     CVY_ACTIVATION_HARD_SWISH, CVY_ACTIVATION_GELU,
-                                              CVY_ACTIVATION_GELU_TANH};
-  if (f->is_activation) return cvy_net_activation(im->net, f->of, f->kind, f->a, f->b);
-  if (equal(f, itself, 0)) return f->of;
-  if (equal(f, square, 0)) return cvy_net_mul(im->net, f->of, f->of);
-  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-    if (!equal(f, activation, kinds[i])) continue;
-    return kinds[i] == CVY_ACTIVATION_RELU ? cvy_net_relu(im->net, f->of)
-                                           : cvy_net_activation(im->net, f->of, kinds[i], 0, 0);
+static cvy_node node_of(state *im, formula *f) {
+  static const cvy_activation_kind kinds[] = {CVY_ACTIVATION_TANH, CVY_ACTIVATION_SILU,      CVY_ACTIVATION_HARD_SWISH,
+                                              CVY_ACTIVATION_GELU, CVY_ACTIVATION_GELU_TANH, CVY_ACTIVATION_SIGMOID};
+  if (f->made >= 0 || f->refused) return f->made;
+  const bool direct = f->step == CVY_ONNX_ACTIVATION && !f->in[0];
+  if (!direct && equal(f, itself, 0)) f->made = f->of;
+  for (size_t i = 0; !direct && f->made < 0 && i < sizeof kinds / sizeof *kinds; i++)
+    if (equal(f, activation, kinds[i])) f->made = cvy_net_activation(im->net, f->of, kinds[i], 0, 0);
+  const int before = im->n_refused;
+  if (f->made < 0) f->made = last_step(im, f);
+  f->refused = f->made < 0;
+  if (!f->refused || im->n_refused > before) return f->made;
+  if (f->step != CVY_ONNX_NO_LAYER) {
+    im->status = CVY_E_ARGUMENT; /* the builder has said why */
+    return -1;
   }
+  const cvy_onnx_node *const reader = im->node;
+  im->node = f->node; /* it is the one to be named */
   cvy_onnx_refuse(im,
                   "what it and the nodes in front of it make of each number is no activation that is known: Relu, "
                   "Sigmoid, Tanh, SiLU, HardSwish, and both forms of GELU are possible");
-  f->refused = true;
+  im->node = reader;
   return -1;
 }
 
 bool cvy_onnx_make_formula(state *im, value *v) {
   formula *const f = v->formula;
-  const cvy_onnx_node *const reader = im->node;
-  if (f->made < 0 && !f->refused) {
-    im->node = f->node; /* it is the one to be named */
-    f->made = layer_of(im, f);
-    if (f->made < 0 && !f->refused) im->status = CVY_E_ARGUMENT; /* the builder has said why */
-    im->node = reader;
-  }
-  v->kind = f->made < 0 ? CVY_ONNX_BAD : CVY_ONNX_NODE;
-  v->node = f->made;
+  v->node = node_of(im, f);
+  v->kind = v->node < 0 ? CVY_ONNX_BAD : CVY_ONNX_NODE;
   v->flat = f->flat;
-  return f->made >= 0;
+  return v->node >= 0;
 }
 
 /* ---- a node becomes a formula ---- */
@@ -121,6 +131,7 @@ bool cvy_onnx_make_formula(state *im, value *v) {
 typedef struct operand {
   cvy_node of; /* -1: a number */
   bool flat, plain;
+  formula *from; /* NULL: the layer itself */
   const double *at;
   double number;
 } operand;
@@ -131,9 +142,11 @@ static bool read_operand(state *im, size_t i, operand *o) {
   if (!v) return false;
   *o = (operand){.of = -1};
   if (v->kind == CVY_ONNX_NODE) *o = (operand){.of = v->node, .flat = v->flat, .plain = true, .at = places};
-  else if (v->kind == CVY_ONNX_FORMULA)
-    *o = (operand){.of = v->formula->of, .flat = v->formula->flat, .at = v->formula->at};
-  else if (v->kind == CVY_ONNX_WHOLE) return v->n_whole == 1 && cvy_onnx_number(im, i, "", 0, &o->number);
+  else if (v->kind == CVY_ONNX_FORMULA) {
+    formula *const f = v->formula;
+    if (f->depth >= MOST_STEPS) return false;
+    *o = (operand){.of = f->of, .flat = f->flat, .from = f, .at = f->at};
+  } else if (v->kind == CVY_ONNX_WHOLE) return v->n_whole == 1 && cvy_onnx_number(im, i, "", 0, &o->number);
   else
     return v->kind == CVY_ONNX_TENSOR && cvy_onnx_elems(v->tensor, &n) && n == 1 && v->tensor->n_dims <= 4 &&
            cvy_onnx_number(im, i, "its number", 0, &o->number);
@@ -147,7 +160,8 @@ static formula *begin(state *im, const operand *x) {
     if (out) im->status = CVY_E_MEMORY;
     return NULL;
   }
-  *f = (formula){.next = im->formulas, .of = x->of, .made = -1, .flat = x->flat, .node = im->node};
+  *f = (formula){.next = im->formulas, .of = x->of, .made = -1, .flat = x->flat, .node = im->node, .in = {x->from}};
+  f->depth = x->from ? x->from->depth + 1 : 1;
   im->formulas = f;
   out->kind = CVY_ONNX_FORMULA;
   out->formula = f;
@@ -163,6 +177,11 @@ static bool take_two(state *im, sum op) {
   if ((a.of < 0 && b.of < 0) || (!one && !same)) return false;
   if (!one && a.plain && b.plain && op != MUL) return false; /* two layers' sum is one */
   formula *const f = begin(im, a.of < 0 ? &b : &a);
+  if (f && !one && (op == MUL || op == ADD)) {
+    f->step = op == MUL ? CVY_ONNX_PRODUCT : CVY_ONNX_SUM;
+    f->in[1] = b.from;
+    if (b.from && b.from->depth >= f->depth) f->depth = b.from->depth + 1;
+  }
   for (int i = 0; f && i < CVY_ONNX_PLACES; i++) {
     const double x = a.of < 0 ? a.number : a.at[i], y = b.of < 0 ? b.number : b.at[i];
     f->at[i] = op == ADD ? x + y : op == SUB ? x - y : op == MUL ? x * y : op == DIV ? x / y : pow(x, y);
@@ -197,8 +216,12 @@ static bool take_one(state *im) {
   formula *const f = begin(im, &x);
   if (!f) return true;
   for (int i = 0; i < CVY_ONNX_PLACES; i++) f->at[i] = function(op, x.at[i], a, b);
-  f->is_activation = x.plain && !is_erf;
-  f->kind = hard ? CVY_ACTIVATION_HARD_SIGMOID : !strcmp(op, "Tanh") ? CVY_ACTIVATION_TANH : CVY_ACTIVATION_SIGMOID;
+  f->step = is_erf ? CVY_ONNX_NO_LAYER : CVY_ONNX_ACTIVATION;
+  f->kind = hard                  ? CVY_ACTIVATION_HARD_SIGMOID
+            : clip                ? CVY_ACTIVATION_CLIP
+            : !strcmp(op, "Tanh") ? CVY_ACTIVATION_TANH
+            : !strcmp(op, "Relu") ? CVY_ACTIVATION_RELU
+                                  : CVY_ACTIVATION_SIGMOID;
   f->a = (float)a;
   f->b = (float)b;
   return true;

@@ -51,10 +51,13 @@ typedef struct cvy_onnx_value {
 
 /* What nodes have made of the numbers of one layer, each by itself, known by its values at a few places. */
 typedef struct cvy_onnx_formula {
-  struct cvy_onnx_formula *next;     /* made before */
-  cvy_node of, made;                 /* its layer; -1: none yet */
-  bool flat, refused, is_activation; /* of `kind`, with a and b */
-  cvy_activation_kind kind;
+  struct cvy_onnx_formula *next; /* made before */
+  cvy_node of, made;             /* its layer; -1: none yet */
+  bool flat, refused;
+  enum { CVY_ONNX_NO_LAYER, CVY_ONNX_ACTIVATION, CVY_ONNX_SUM, CVY_ONNX_PRODUCT } step; /* the last one, as a layer */
+  struct cvy_onnx_formula *in[2]; /* its inputs; NULL: the layer `of` */
+  int depth;
+  cvy_activation_kind kind; /* ACTIVATION, with a and b */
   float a, b;
   const cvy_onnx_node *node;
   double at[CVY_ONNX_PLACES];
