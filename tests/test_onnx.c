@@ -134,6 +134,35 @@ static void bring_all(check_device *d, cvy_net *net) {
   }
 }
 
+static bool same_layer(const cvy_layer *l, const cvy_layer *m) {
+  bool same = l->kind == m->kind && l->groups == m->groups && l->bias == m->bias && l->ceil_mode == m->ceil_mode &&
+              l->eps == m->eps && l->momentum == m->momentum && l->activation.kind == m->activation.kind &&
+              l->activation.a == m->activation.a && l->activation.b == m->activation.b && l->shape.c == m->shape.c &&
+              l->shape.h == m->shape.h && l->shape.w == m->shape.w;
+  for (int d = 0; d < 2; d++)
+    same = same && l->kernel[d] == m->kernel[d] && l->stride[d] == m->stride[d] && l->pad[d] == m->pad[d] &&
+           l->pad_more[d] == m->pad_more[d] && l->dilation[d] == m->dilation[d];
+  return same;
+}
+
+/* The layers in any order, with all their numbers; but dropout is written as for inference, and a softmax behind the
+ * last layer is none. */
+static void same_layers(const cvy_net *a, const cvy_net *b) {
+  bool used[256] = {false};
+  int n = 0;
+  assert_true(b->n_layers <= 256);
+  for (int i = 0; i < a->n_layers; i++) {
+    const cvy_layer *const l = &a->layers[i];
+    int k = 0;
+    if (l->kind == CVY_LAYER_DROPOUT || (l->kind == CVY_LAYER_SOFTMAX && i == a->output)) continue;
+    while (k < b->n_layers && (used[k] || !same_layer(l, &b->layers[k]))) k++;
+    assert_true(k < b->n_layers);
+    used[k] = true;
+    n++;
+  }
+  assert_int_equal(n, b->n_layers);
+}
+
 static void there_and_back(check_device *d, cvy_net *net) {
   cvy_net *again;
   char *data;
@@ -142,6 +171,7 @@ static void there_and_back(check_device *d, cvy_net *net) {
   const char *const path = check_path("net.onnx");
   check_ok(cvy_onnx_export(net, NULL, true, path));
   check_ok(cvy_onnx_import(path, 0, 0, 0, &again));
+  same_layers(net, again);
   assert_int_equal(again->layout.n_params, net->layout.n_params);
   for (int i = 0; i < net->layout.n_params; i++) {
     const cvy_param *const a = &net->layout.params[i];
