@@ -110,7 +110,7 @@ static inline int onnx_numbers(const char *text, int64_t *out) {
   return n;
 }
 
-/* A node OP with attributes "kernel_shape=3,3 epsilon=0.1f auto_pad=SAME_LOWER group=2": numbers with a comma are a list. */
+/* A node OP with attributes "kernel_shape=3,3 epsilon=0.1f auto_pad=SAME_LOWER group=2": a comma makes a list. */
 static inline void put_op(bytes *graph, const char *op, const char *inputs, const char *out, const char *attributes) {
   bytes n = {.n = 0};
   char words[256];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Activations that a file spells out: GELU by Erf or Tanh, SiLU as x * Sigmoid(x), HardSwish as x * HardSigmoid(x) or
- * x * Clip(x + 3, 0, 6) / 6. What nodes make of a layer's numbers, each by itself, is computed at a few places; where
- * another node needs the result it is compared with the activations that there are. So no order of the steps is
- * required, and each of these is one layer, not several with tensors between. */
+ * x * Clip(x + 3, 0, 6) / 6. A formula of a layer's numbers, each by itself, is computed at a few places; where another
+ * node needs the result it is compared with the activations that there are. So no order of the steps is required, and
+ * each of these is one layer, not several with tensors between. */
 #include <math.h>
 #include <string.h>
 

@@ -96,7 +96,7 @@ fail:
 
 /* ---- input and output ---- */
 
-/* Keras's input, (samples, rows, columns, channels), is read by Transpose nodes alone, which put the channels in front. */
+/* Keras's input, (samples, rows, columns, channels), is read by Transpose nodes alone. */
 static bool has_channels_last(const cvy_onnx_graph *g, const char *input) {
   int n = 0;
   for (size_t i = 0; i < g->n_node; i++)

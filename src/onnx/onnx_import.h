@@ -49,7 +49,7 @@ typedef struct cvy_onnx_value {
   int64_t whole[CVY_ONNX_WHOLE_MOST];
 } cvy_onnx_value;
 
-/* What nodes have made of the numbers of one layer, each by itself, known by its values at a few places. */
+/* A function of the numbers of one layer, each by itself, known by its values at a few places. */
 typedef struct cvy_onnx_formula {
   struct cvy_onnx_formula *next; /* made before */
   cvy_node of, made;             /* its layer; -1: none yet */

@@ -70,7 +70,7 @@ void cvy_onnx_take_cast(state *im) {
   else cvy_onnx_refuse(im, "it changes the type of something else than a few numbers of the file");
 }
 
-/* Zeros alone: what paddings are filled up with. */
+/* A list of one number: exporters fill paddings up with zeros. */
 void cvy_onnx_take_constant_of_shape(state *im) {
   const value *const x = cvy_onnx_node_input(im, 0);
   const Onnx__AttributeProto *const a = cvy_onnx_attribute(im->node, "value");
