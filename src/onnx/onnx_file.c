@@ -21,7 +21,10 @@ enum { MEMORY_FACTOR = 8, MEMORY_MORE = 64 << 20, BLOCK_BYTES = 64 };
 static void *take(void *user, size_t size) {
   cvy_onnx_file *const file = user;
   const size_t cost = cvy_round_up(size, BLOCK_BYTES) + BLOCK_BYTES;
-  if (size > MOST_FILE_BYTES || cost > file->budget) return NULL;
+  if (size > MOST_FILE_BYTES || cost > file->budget) {
+    file->is_over = true;
+    return NULL;
+  }
   file->budget -= cost;
   return cvy_alloc_unset(size, 1);
 }
@@ -55,6 +58,10 @@ cvy_status cvy_onnx_file_open(const char *path, cvy_onnx_file *file) {
   CVY_TRY(cvy_file_read(path, MOST_FILE_BYTES, &data, &size));
   file->budget = size * MEMORY_FACTOR + MEMORY_MORE;
   file->model = onnx__model_proto__unpack(&allocator, size, (const uint8_t *)data);
+  CVY_REQUIRE(file->model || !file->is_over, CVY_E_UNSUPPORTED,
+              "%s has too many nodes or names for its %zu bytes: reading it would take more than %d times as much "
+              "memory",
+              path, size, MEMORY_FACTOR);
   CVY_REQUIRE(file->model, CVY_E_FORMAT,
               "%s is no ONNX file, or it is damaged: its %zu bytes are no message of ModelProto", path, size);
   CVY_REQUIRE(file->model->graph && file->model->graph->n_node > 0, CVY_E_FORMAT,

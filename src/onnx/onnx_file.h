@@ -29,6 +29,7 @@ typedef struct cvy_onnx_file {
   cvy_onnx_proto *model;
   int opset;
   size_t budget; /* bytes that protobuf-c may still take */
+  bool is_over;  /* it wanted more */
 } cvy_onnx_file;
 
 /* Reads a file; its graph is there, and its opset is one that is read. CVY_E_IO · CVY_E_FORMAT · CVY_E_UNSUPPORTED ·
