@@ -7,20 +7,12 @@
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 #include "src/team/grad_norm.h"
+#include "src/team/units.h"
 
 /* The monitor looks so often whether it has to end, or the caller is to stop. */
 static const double LISTEN_S = 0.05;
 /* mpirun gives processes a second between SIGTERM and SIGKILL, in which the head also writes a checkpoint. */
 static const double STOP_S = 0.2;
-
-typedef struct unit {
-  const void **parts; /* one per device with samples */
-  int n_parts;
-  size_t size;       /* floats */
-  float *sum;        /* of the nodes up to this one, then of all */
-  bool running;      /* the running sums of batch normalisation */
-  int first, pieces; /* among all pieces of a step; how many */
-} unit;
 
 /* This node's part of a step's sums. */
 typedef struct own_sums {
@@ -74,10 +66,8 @@ struct cvy_chain {
   cvy_roster *roster;
   cvy_ledger *ledger;
   cvy_agree *agree;
-  int n_parcels, n_pieces;
-  float *floats; /* all sums */
   gradient_norm norm;
-  unit *units; /* n_parcels */
+  cvy_chain_units units;
   own_sums own;
   all_sums total;
   const cvy_step *step;
@@ -88,34 +78,13 @@ struct cvy_chain {
   shared at;
 };
 
-/* ---- pieces ---- */
-
-static size_t piece_floats(size_t piece) { return piece > 0 ? piece : CVY_CHAIN_PIECE; }
-static int pieces_of(size_t size, size_t piece) {
-  return (int)((size + piece_floats(piece) - 1) / piece_floats(piece));
-}
-
-int cvy_chain_pieces(const cvy_layout *l, size_t piece, size_t *bytes) {
-  const size_t most = piece_floats(piece);
-  int n = cvy_layout_moves(l);
-  if (n > 0 && bytes) bytes[0] = cvy_layout_moving(l) * sizeof(float);
-  for (int b = 0; b < l->n_buckets; b++) {
-    for (size_t at = 0; at < l->buckets[b].size; at += most, n++) {
-      const size_t left = l->buckets[b].size - at;
-      if (bytes) bytes[n] = (left < most ? left : most) * sizeof(float);
-    }
-  }
-  return n;
-}
-
 /* ---- life ---- */
 
 cvy_status cvy_chain_create(const cvy_chain_params *params, cvy_chain **out) {
   cvy_status status = CVY_OK;
   const cvy_layout *const l = cvy_ledger_layout(params->ledger);
-  const size_t n_devices = (size_t)cvy_roster_size(params->roster);
+  const int n_devices = cvy_roster_size(params->roster);
   cvy_chain *c = cvy_calloc(1, sizeof *c);
-  int pieces = 0;
   *out = NULL;
   CVY_REQUIRE(c, CVY_E_MEMORY, "out of host memory");
   *c = (cvy_chain){
@@ -124,31 +93,14 @@ cvy_status cvy_chain_create(const cvy_chain_params *params, cvy_chain **out) {
       .link = cvy_fleet_link(params->fleet),
       .roster = params->roster,
       .ledger = params->ledger,
-      .n_parcels = l->n_buckets + cvy_layout_moves(l),
-      .n_pieces = cvy_chain_pieces(l, params->piece, NULL),
-      .total = {.bytes = sizeof(cvy_chain_sums) + (size_t)cvy_fleet_devices(params->fleet) * sizeof(cvy_step_time)},
-      .floats = cvy_calloc(cvy_layout_trained(l) + cvy_layout_moving(l), sizeof *c->floats)};
-  c->units = cvy_calloc((size_t)c->n_parcels, sizeof *c->units);
-  c->own.losses = cvy_calloc(n_devices, sizeof *c->own.losses);
+      .total = {.bytes = sizeof(cvy_chain_sums) + (size_t)cvy_fleet_devices(params->fleet) * sizeof(cvy_step_time)}};
+  CVY_TRY(cvy_chain_units_init(&c->units, l, params->piece, n_devices));
+  c->own.losses = cvy_calloc((size_t)n_devices, sizeof *c->own.losses);
   c->total.sums = cvy_calloc(1, c->total.bytes);
-  CVY_REQUIRE(c->floats && c->units && c->own.losses && c->total.sums, CVY_E_MEMORY,
-              "out of host memory for the sums of a fleet");
+  CVY_REQUIRE(c->own.losses && c->total.sums, CVY_E_MEMORY, "out of host memory for the sums of a fleet");
   c->total.times = (cvy_step_time *)(c->total.sums + 1);
   c->norm.length = -1;
   if (cvy_norm_wanted(&params->norm)) CVY_TRY(cvy_grad_norm_create(cvy_layout_trained(l), &c->norm.sums));
-  for (int u = 0; u < c->n_parcels; u++) {
-    const int parcel = cvy_chain_parcel_at(c, u);
-    const bool running = parcel == l->n_buckets;
-    const size_t size = running ? cvy_layout_moving(l) : l->buckets[parcel].size;
-    c->units[u] = (unit){.parts = cvy_calloc(n_devices, sizeof *c->units[u].parts),
-                         .size = size,
-                         .sum = c->floats + (running ? cvy_layout_trained(l) : l->buckets[parcel].offset),
-                         .running = running,
-                         .first = pieces,
-                         .pieces = running ? 1 : pieces_of(size, c->params.piece)};
-    pieces += c->units[u].pieces;
-    CVY_REQUIRE(c->units[u].parts, CVY_E_MEMORY, "out of host memory");
-  }
   CVY_TRY(cvy_agree_create(c->fleet, c->roster, &c->agree));
   c->at.round = cvy_fleet_round(c->fleet);
   *out = c;
@@ -162,11 +114,9 @@ void cvy_chain_destroy(cvy_chain **chain) {
   cvy_chain *const c = *chain;
   if (!c) return;
   cvy_agree_destroy(&c->agree);
-  for (int u = 0; c->units && u < c->n_parcels; u++) cvy_free(c->units[u].parts);
-  cvy_free(c->units);
+  cvy_chain_units_end(&c->units);
   cvy_free(c->own.losses);
   cvy_free(c->total.sums);
-  cvy_free(c->floats);
   cvy_grad_norm_destroy(&c->norm.sums);
   cvy_free(c);
   *chain = NULL;
@@ -174,12 +124,9 @@ void cvy_chain_destroy(cvy_chain **chain) {
 
 /* ---- units ---- */
 
-int cvy_chain_parcels(const cvy_chain *c) { return c->n_parcels; }
+int cvy_chain_parcels(const cvy_chain *c) { return c->units.n; }
 
-int cvy_chain_parcel_at(const cvy_chain *c, int u) {
-  const cvy_layout *const l = cvy_ledger_layout(c->ledger);
-  return !cvy_layout_moves(l) ? u : u == 0 ? l->n_buckets : u - 1; /* forward makes the running sums: they are first */
-}
+int cvy_chain_parcel_at(const cvy_chain *c, int u) { return cvy_chain_units_parcel(cvy_ledger_layout(c->ledger), u); }
 
 void cvy_chain_note(cvy_chain *c, cvy_chain_times *times, int n_steps) {
   c->notes = (notes){.times = times, .n_steps = n_steps};
@@ -213,27 +160,18 @@ static void set_flag(cvy_chain *c, bool *flag) {
 
 /* ---- up ---- */
 
-/* Floats [*at, *at + *size) of the unit. */
-static void piece_range(const cvy_chain *c, const unit *p, int i, size_t *at, size_t *size) {
-  const size_t most = p->running ? p->size : piece_floats(c->params.piece);
-  *at = (size_t)i * most;
-  *size = p->size - *at < most ? p->size - *at : most;
-}
-
 static cvy_status parcel_up(cvy_chain *c, int u, int previous, int next) {
   cvy_status status = CVY_OK;
-  unit *const p = &c->units[u];
+  cvy_chain_unit *const p = &c->units.items[u];
   const bool begun = previous >= 0 && c->before > 0; /* nodes without samples send nothing: 0 + x is not x for -0 */
   const bool packed = c->params.packed && !p->running;
   for (int i = 0; i < p->pieces; i++) {
     size_t at, size;
-    piece_range(c, p, i, &at, &size);
+    cvy_chain_unit_range(p, i, &at, &size);
     float *const sum = p->sum + at;
     if (begun) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, sum, size * sizeof *sum));
     CVY_TRY(await_more(c, &c->at.given, u));
-    if (p->n_parts > 0) cvy_ledger_add(NULL, sum, begun, size, p->parts, p->n_parts, packed);
-    for (int k = 0; k < p->n_parts; k++) /* on to the next piece */
-      p->parts[k] = (const char *)p->parts[k] + size * (packed ? sizeof(uint16_t) : sizeof(float));
+    cvy_chain_unit_add(p, sum, size, begun, packed);
     if (next >= 0 && c->before + c->here > 0)
       CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, sum, size * sizeof *sum));
     if (c->notes.step) c->notes.step[p->first + i].summed_ns = cvy_clock_ns();
@@ -256,14 +194,14 @@ static cvy_status sums_up(cvy_chain *c, int previous, int next) {
   const int first = cvy_fleet_first_device(c->fleet);
   memset(total, 0, c->total.bytes);
   if (previous >= 0) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, total, c->total.bytes));
-  CVY_TRY(await_more(c, &c->at.given, c->n_parcels));
+  CVY_TRY(await_more(c, &c->at.given, c->units.n));
   for (int i = 0; i < c->own.n_losses; i++) total->loss += c->own.losses[i];
   total->correct += c->own.correct;
   total->stops += cvy_chain_is_asked_to_stop(c);
   total->meets += is_asking_to_meet(c);
   memcpy(c->total.times + first, c->step->times + first, (size_t)cvy_roster_size(c->roster) * sizeof *c->total.times);
   if (next >= 0) CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, total, c->total.bytes));
-  set_count(c, &c->at.summed, c->n_pieces + 1);
+  set_count(c, &c->at.summed, c->units.n_pieces + 1);
 fail:
   return status;
 }
@@ -273,7 +211,7 @@ static cvy_status end_up(cvy_chain *c, int previous, int next) {
   cvy_status status = CVY_OK;
   int64_t number = c->step ? c->step->number : 0;
   if (previous >= 0) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, &number, sizeof number));
-  else CVY_TRY(await_more(c, &c->at.updated, c->n_parcels));
+  else CVY_TRY(await_more(c, &c->at.updated, c->units.n));
   if (next >= 0) CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, &number, sizeof number));
   set_flag(c, &c->at.ended);
 fail:
@@ -283,7 +221,7 @@ fail:
 static cvy_status go_up(cvy_chain *c) {
   cvy_status status = CVY_OK;
   const int previous = cvy_fleet_previous(c->fleet), next = cvy_fleet_next(c->fleet);
-  for (int u = 0; u < c->n_parcels; u++) CVY_TRY(parcel_up(c, u, previous, next));
+  for (int u = 0; u < c->units.n; u++) CVY_TRY(parcel_up(c, u, previous, next));
   CVY_TRY(sums_up(c, previous, next));
   CVY_TRY(end_up(c, previous, next));
 fail:
@@ -294,7 +232,7 @@ fail:
 
 static void update(cvy_chain *c, int u, size_t at, size_t size, float scale) {
   const cvy_layout *const l = cvy_ledger_layout(c->ledger);
-  const unit *const p = &c->units[u];
+  const cvy_chain_unit *const p = &c->units.items[u];
   const void *const total[] = {p->sum + at};
   if (p->running) cvy_ledger_update_running(c->ledger, total, 1);
   else
@@ -305,10 +243,10 @@ static void update(cvy_chain *c, int u, size_t at, size_t size, float scale) {
 static cvy_status parcel_down(cvy_chain *c, int u, int previous, int next) {
   cvy_status status = CVY_OK;
   const bool clips = c->params.norm.clip > 0;
-  const unit *const p = &c->units[u];
+  const cvy_chain_unit *const p = &c->units.items[u];
   for (int i = 0; i < p->pieces; i++) {
     size_t at, size;
-    piece_range(c, p, i, &at, &size);
+    cvy_chain_unit_range(p, i, &at, &size);
     float *const sum = p->sum + at;
     CVY_TRY(await_more(c, &c->at.summed, p->first + i)); /* then it is sent up, and its memory is free for the total */
     if (next >= 0) CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, sum, size * sizeof *sum));
@@ -317,7 +255,7 @@ static cvy_status parcel_down(cvy_chain *c, int u, int previous, int next) {
     if (c->notes.step) c->notes.step[p->first + i].updated_ns = cvy_clock_ns();
   }
   if (c->norm.sums && !p->running)
-    cvy_grad_norm_add(c->norm.sums, c->params.pool, (size_t)(p->sum - c->floats), p->size, p->sum);
+    cvy_grad_norm_add(c->norm.sums, c->params.pool, (size_t)(p->sum - c->units.floats), p->size, p->sum);
   if (p->running || !clips) set_count(c, &c->at.updated, u + 1);
 fail:
   return status;
@@ -327,8 +265,8 @@ fail:
 static void finish_norm(cvy_chain *c) {
   const cvy_norm_result norm = cvy_grad_norm_finish(c->norm.sums, c->params.norm.clip);
   c->norm.length = cvy_norm_length(&norm.squares);
-  for (int u = 0; c->params.norm.clip > 0 && u < c->n_parcels; u++) {
-    if (!c->units[u].running) update(c, u, 0, c->units[u].size, norm.scale);
+  for (int u = 0; c->params.norm.clip > 0 && u < c->units.n; u++) {
+    if (!c->units.items[u].running) update(c, u, 0, c->units.items[u].size, norm.scale);
     set_count(c, &c->at.updated, u + 1);
   }
 }
@@ -337,7 +275,7 @@ static void finish_norm(cvy_chain *c) {
 static void commit(cvy_chain *c) {
   cvy_roster_lock(c->roster);
   c->at.committed = true;
-  c->at.updated = c->n_parcels + 1;
+  c->at.updated = c->units.n + 1;
   cvy_roster_wake(c->roster);
   cvy_roster_unlock(c->roster);
 }
@@ -345,9 +283,9 @@ static void commit(cvy_chain *c) {
 static cvy_status go_down(cvy_chain *c) {
   cvy_status status = CVY_OK;
   const int previous = cvy_fleet_previous(c->fleet), next = cvy_fleet_next(c->fleet);
-  for (int u = 0; u < c->n_parcels; u++) CVY_TRY(parcel_down(c, u, previous, next));
+  for (int u = 0; u < c->units.n; u++) CVY_TRY(parcel_down(c, u, previous, next));
   if (c->norm.sums) finish_norm(c);
-  CVY_TRY(await_more(c, &c->at.summed, c->n_pieces));
+  CVY_TRY(await_more(c, &c->at.summed, c->units.n_pieces));
   if (next >= 0) CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, c->total.sums, c->total.bytes));
   commit(c);
   if (previous >= 0) CVY_TRY(cvy_link_send(c->link, previous, CVY_LINK_DOWN, c->total.sums, c->total.bytes));
@@ -454,7 +392,7 @@ void cvy_chain_begin(cvy_chain *c, const cvy_step *step) {
   for (int i = 0; i < first; i++) c->before += step->all_shares[i];
   for (int i = 0; i < cvy_roster_size(c->roster); i++) c->here += step->shares[i];
   const bool noting = c->notes.noted < c->notes.n_steps;
-  c->notes.step = noting ? c->notes.times + (size_t)c->n_pieces * (size_t)c->notes.noted++ : NULL;
+  c->notes.step = noting ? c->notes.times + (size_t)c->units.n_pieces * (size_t)c->notes.noted++ : NULL;
   cvy_roster_lock(c->roster);
   c->at.given = c->at.summed = c->at.updated = 0;
   c->at.committed = c->at.ended = false;
@@ -464,7 +402,7 @@ void cvy_chain_begin(cvy_chain *c, const cvy_step *step) {
 }
 
 void cvy_chain_give(cvy_chain *c, const void *const *parts, int n_parts) {
-  unit *const p = &c->units[c->at.given]; /* this thread alone changes `given` */
+  cvy_chain_unit *const p = &c->units.items[c->at.given]; /* this thread alone changes `given` */
   if (n_parts > 0) memcpy(p->parts, parts, (size_t)n_parts * sizeof *parts);
   p->n_parts = n_parts;
   for (int i = 0; c->notes.step && i < p->pieces; i++) c->notes.step[p->first + i].given_ns = cvy_clock_ns();
@@ -475,7 +413,7 @@ void cvy_chain_give_sums(cvy_chain *c, const double *losses, int n, int64_t corr
   memcpy(c->own.losses, losses, (size_t)n * sizeof *losses);
   c->own.n_losses = n;
   c->own.correct = correct;
-  set_count(c, &c->at.given, c->n_parcels + 1);
+  set_count(c, &c->at.given, c->units.n + 1);
 }
 
 int cvy_chain_await_updates(cvy_chain *c, int than) {
@@ -483,14 +421,14 @@ int cvy_chain_await_updates(cvy_chain *c, int than) {
   while (c->at.updated <= than && !halted(c)) cvy_roster_wait(c->roster);
   const int updated = c->at.updated > than ? c->at.updated : -1;
   cvy_roster_unlock(c->roster);
-  return updated > c->n_parcels ? c->n_parcels : updated;
+  return updated > c->units.n ? c->units.n : updated;
 }
 
 int cvy_chain_updates(cvy_chain *c) {
   cvy_roster_lock(c->roster);
   const int updated = c->at.updated;
   cvy_roster_unlock(c->roster);
-  return updated > c->n_parcels ? c->n_parcels : updated;
+  return updated > c->units.n ? c->units.n : updated;
 }
 
 bool cvy_chain_await_end(cvy_chain *c, cvy_chain_sums *total) {

@@ -35,6 +35,7 @@
 #include "src/team/agree.h"
 #include "src/team/ledger.h"
 #include "src/team/ring.h"
+#include "src/team/units.h"
 
 typedef struct cvy_chain cvy_chain;
 
@@ -55,7 +56,6 @@ typedef struct cvy_chain_params {
   size_t piece;         /* floats of a message, at most; 0: CVY_CHAIN_PIECE */
   cvy_norm_params norm; /* of gradients; with a limit updates wait for the whole gradient */
 } cvy_chain_params;
-#define CVY_CHAIN_PIECE ((size_t)1 << 18)
 
 /* CVY_E_MEMORY. */
 cvy_status cvy_chain_create(const cvy_chain_params *params, cvy_chain **out);
