@@ -386,6 +386,10 @@ CHECK_TEST(settings) {
        "batch: 256 in the checkpoint, 512 now; bn: \"device\" in the checkpoint, \"ghost:4\" now"},
       {"{\"split\":[1,2]}", "{\"split\":[2,1]}", "split: [1,2] in the checkpoint, [2,1] now"},
       {"{\"shares\":[1,2],\"devices\":[\"a\",\"b\"]}", "{\"devices\":[\"c\"]}", NULL}, /* resume.h looks at them */
+      {"{\"data\":\"/a\",\"data_content\":\"1f\"}", "{\"data\":\"/b\",\"data_content\":\"1f\"}",
+       NULL}, /* the same images */
+      {"{\"data\":\"/a\",\"data_content\":\"1f\"}", "{\"data\":\"/b\",\"data_content\":\"2f\"}",
+       "data: \"/a\" in the checkpoint, \"/b\" now"},
       {"{\"a-b\":1}", "{\"a_b\":2}", "a-b: 1 in the checkpoint, 2 now"},
   };
   check_ok(cvy_settings_compare("{\"split\":[1,2],\"math_used\":[\"tf32\"]}", "{\"split\":\"even\"}",

@@ -61,6 +61,29 @@ def three_nodes(folder, device):
     check(losses(f"{folder}/three.jsonl") == losses(f"{folder}/fleet.jsonl"), "three nodes: other losses than in one process")
 
 
+def elsewhere(folder, device):
+    """Each node has the images in a folder of its own, also when the run goes on; other images are refused."""
+    rng = random.Random(5)
+    for name in ("a", "b", "other"):
+        for i in range(40):
+            os.makedirs(f"{folder}/{name}/{i % 2}", exist_ok=True)
+            with open(f"{folder}/{name}/{i % 2}/{i}.pgm", "wb") as f:
+                f.write(b"P5 28 28 255\n" + (random.Random(i) if name != "other" else rng).randbytes(784))
+    args = ["train", *LENET[:2], "--batch", "8", "--seed", "3", "--conv-algo", "direct", "--tune", "off", "--no-eval", "--devices", device]
+
+    def run(second, *more):
+        ports = unused_ports(2)
+        mine = [*args, "--checkpoint", f"{folder}/moved", *more]
+        return end([start(0, ports, [*mine, "--data", f"{folder}/a"], folder), start(1, ports, [*mine, "--data", second], folder)])
+
+    all_done(run(f"{folder}/b", "--max-steps", "2"), "data in two folders")
+    ends = run(f"{folder}/other", "--resume", "--max-steps", "4")
+    check(all(code != 0 for code, _ in ends), f"other images are taken: {ends}")
+    all_done(run(f"{folder}/b", "--resume", "--max-steps", "4", "--save", f"{folder}/moved.safetensors"), "resumed in two folders")
+    expect(0, *args[:-1], f"{device}*2", "--data", f"{folder}/b", "--max-steps", "4", "--save", f"{folder}/stayed.safetensors", timeout=LIMIT_S)
+    same_file(f"{folder}/stayed.safetensors", f"{folder}/moved.safetensors", "resumed in two folders")
+
+
 def differences(folder, device):
     """Nodes that would not train the same are refused, and the difference is named with its node."""
     ports = unused_ports(2)
@@ -110,6 +133,7 @@ def test_fleet(at):
     two_nodes(folder, device)
     three_nodes(folder, device)
     evaluation(folder, device)
+    elsewhere(folder, device)
     differences(folder, device)
 
 

@@ -55,6 +55,12 @@ static bool listed(const char *const *list, const char *key) {
   return false;
 }
 
+/* The same images and labels, by their hash, lie in another place. */
+static bool moved_data(const char *key, const json_t *old_settings, const json_t *new_settings) {
+  const json_t *const was = find(old_settings, data_content), *const is = find(new_settings, data_content);
+  return same_key(key, "data") && was && is && json_equal(was, is);
+}
+
 /* A team without some devices may go on with other shares than by speed: resume.h compares the shares. */
 static bool followed_speed(const char *key, const json_t *old_value) {
   return same_key(key, "split") && json_is_string(old_value) && strcmp(json_string_value(old_value), "auto") == 0;
@@ -98,7 +104,7 @@ cvy_status cvy_settings_compare(const char *old_json, const char *new_json, cons
   json_object_foreach(old_settings, key, value) {
     const json_t *const now = find(new_settings, key);
     if (json_is_null(value) ? !now : now && json_equal(value, now)) continue;
-    if (now && followed_speed(key, value)) continue;
+    if (now && (followed_speed(key, value) || moved_data(key, old_settings, new_settings))) continue;
     if (!listed(may_differ, key)) add_difference(&differences, key, json_is_null(value) ? NULL : value, now);
   }
   json_object_foreach(new_settings, key, value) {
