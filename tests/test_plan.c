@@ -30,13 +30,20 @@ typedef struct paper {
   check_device *d;
   const cvy_plan *plan;
   int *holds;
-  const bool *wanted; /* per node: a trained layer is it or leads to it */
+  int *first_use, *last_use; /* per storage, -2: none yet */
+  bool late;                 /* the plan's steps run */
+  const bool *wanted;        /* per node: a trained layer is it or leads to it */
   int time;
 } paper;
 
 static bool overlap(const cvy_storage *a, const cvy_storage *b) {
   return a->arena == b->arena && a->offset_bytes < b->offset_bytes + b->size_bytes &&
          b->offset_bytes < a->offset_bytes + a->size_bytes;
+}
+
+static void note_use(const paper *m, int storage) {
+  if (m->first_use[storage] == -2) m->first_use[storage] = m->time;
+  m->last_use[storage] = m->time;
 }
 
 static void paper_write(paper *m, int storage, int tensor) {
@@ -47,6 +54,7 @@ static void paper_write(paper *m, int storage, int tensor) {
   for (int o = 0; o < m->plan->n_storages; o++)
     if (overlap(s, &m->plan->storages[o])) m->holds[o] = -1;
   m->holds[storage] = tensor;
+  note_use(m, storage);
 }
 
 static void paper_read(const paper *m, int storage, int tensor) {
@@ -56,9 +64,11 @@ static void paper_read(const paper *m, int storage, int tensor) {
   const cvy_storage *const s = &m->plan->storages[storage];
   if (m->time > s->last)
     check_fail(m->d, "time %d: storage %d is read, but lives in [%d,%d]", m->time, storage, s->first, s->last);
+  note_use(m, storage);
 }
 
-static void read_value(const paper *m, cvy_node x) { paper_read(m, m->plan->value[x], VALUE + x); }
+static int value_at(const paper *m, cvy_node x) { return (m->late ? m->plan->value_late : m->plan->value)[x]; }
+static void read_value(const paper *m, cvy_node x) { paper_read(m, value_at(m, x), VALUE + x); }
 
 /* What a convolution reads: its input, or that of the deferred batchnorm in front of it. */
 static void read_source(const paper *m, const cvy_unit *u) {
@@ -77,29 +87,32 @@ static void paper_forward(paper *m, const cvy_unit *u, int number, bool inferenc
   for (int k = 0; k < 2; k++)
     if (u->x[k] >= 0 && u->kind != CVY_UNIT_CONV2D) read_value(m, u->x[k]);
   read_source(m, u);
-  if (u->kind == CVY_UNIT_BATCHNORM && u->stats >= 0) paper_read(m, u->stats, STATS + u->x[0]);
-  if (u->spread && m->plan->value[u->y] == m->plan->value[u->x[1]])
+  const bool trains = !inference && m->wanted[u->y];
+  /* the second time a batchnorm finds its statistics */
+  if (m->late && u->kind == CVY_UNIT_BATCHNORM && trains) paper_read(m, u->saved, SAVED + number);
+  else if (u->kind == CVY_UNIT_BATCHNORM && u->stats >= 0) paper_read(m, u->stats, STATS + u->x[0]);
+  const int stats = m->late ? u->stats_again : u->stats;
+  if (u->spread && value_at(m, u->y) == value_at(m, u->x[1]))
     check_fail(m->d, "unit %d: the output is larger than the input that it takes over", number);
   if (u->channel > 0) read_value(m, u->y); /* what the concat's units before wrote is still there */
   if (u->deferred) {
     assert_int_equal(m->plan->value[u->y], -1);
     paper_write(m, u->affine, AFFINE + number);
   } else {
-    paper_write(m, m->plan->value[u->y], VALUE + u->y);
+    paper_write(m, value_at(m, u->y), VALUE + u->y);
   }
-  if (u->kind == CVY_UNIT_CONV2D && u->stats >= 0) paper_write(m, u->stats, STATS + u->y);
-  const bool trains = !inference && m->wanted[u->y];
-  if (u->kind == CVY_UNIT_BATCHNORM && trains) paper_write(m, u->saved, SAVED + number);
+  if (u->kind == CVY_UNIT_CONV2D && u->stats >= 0) paper_write(m, stats, STATS + u->y);
+  if (u->kind == CVY_UNIT_BATCHNORM && trains && !m->late) paper_write(m, u->saved, SAVED + number);
   assert_int_equal(u->mask >= 0, u->kind == CVY_UNIT_CONVPOOL && trains);
   if (u->mask >= 0) paper_write(m, u->mask, MASK + number);
   /* kernels with two names for one input take no third one for their output */
-  if (u->x[0] == u->x[1] && !u->deferred && m->plan->value[u->y] == m->plan->value[u->x[0]])
+  if (u->x[0] == u->x[1] && !u->deferred && value_at(m, u->y) == value_at(m, u->x[0]))
     check_fail(m->d, "unit %d: both inputs and the output are one storage", number);
   /* outputs that are written by one command do not overlap: all are still there */
   if (!u->deferred) read_value(m, u->y);
   if (u->mask >= 0) read_value(m, u->x[0]);
   if (u->deferred) paper_read(m, u->affine, AFFINE + number);
-  if (u->kind == CVY_UNIT_CONV2D && u->stats >= 0) paper_read(m, u->stats, STATS + u->y);
+  if (u->kind == CVY_UNIT_CONV2D && u->stats >= 0) paper_read(m, stats, STATS + u->y);
 }
 
 /* Values that backward of a unit needs, by the operations' headers. */
@@ -179,7 +192,14 @@ static void paper_backward(paper *m, const cvy_net *net, const cvy_unit *u, int 
 
 static void run_on_paper(check_device *d, const cvy_net *net, const cvy_plan *plan, bool inference,
                          const bool *frozen) {
-  paper m = {.d = d, .plan = plan, .holds = cvy_calloc((size_t)plan->n_storages, sizeof(int)), .time = -1};
+  const size_t n_storages = (size_t)plan->n_storages;
+  paper m = {.d = d,
+             .plan = plan,
+             .holds = cvy_calloc(n_storages, sizeof(int)),
+             .first_use = cvy_calloc(n_storages, sizeof(int)),
+             .last_use = cvy_calloc(n_storages, sizeof(int)),
+             .time = -1};
+  for (int s = 0; s < plan->n_storages; s++) m.first_use[s] = m.last_use[s] = -2;
   int *const contributions = cvy_calloc((size_t)plan->n_nodes, sizeof *contributions), *const readers = cvy_calloc(
                                                                                            (size_t)plan->n_nodes,
                                                                                            sizeof *readers);
@@ -211,16 +231,33 @@ static void run_on_paper(check_device *d, const cvy_net *net, const cvy_plan *pl
     read_value(&m, net->output);
     paper_write(&m, plan->gradient[net->output], GRADIENT + net->output + 100);
     contributions[net->output] = 1;
-    for (int u = plan->n_units - 1; u >= 0; u--) {
-      m.time = 2 * plan->n_units - u;
+    m.late = true;
+    int next = plan->n_units - 1;
+    for (int i = 0; i < plan->n_steps; i++) {
+      const int u = plan->steps[i].unit;
+      m.time = plan->n_units + 1 + i;
+      if (plan->steps[i].again) {
+        assert_true(plan->units[u].again && u <= next);
+        paper_forward(&m, &plan->units[u], u, false);
+        continue;
+      }
+      assert_int_equal(u, next--); /* backward of each unit, from the last one down */
       assert_int_equal(plan->units[u].no_backward, !wanted[plan->units[u].y]);
       if (wanted[plan->units[u].y]) paper_backward(&m, net, &plan->units[u], u, contributions, readers);
     }
+    assert_int_equal(next, -1);
   }
-  m.time = 2 * plan->n_units + 1;
+  m.time = plan->n_units + plan->n_steps + 1;
   read_value(&m, 0);
   read_value(&m, net->output);
+  /* nothing lives longer than it is used */
+  for (int s = 0; s < plan->n_storages; s++)
+    if (m.first_use[s] != plan->storages[s].first || m.last_use[s] != plan->storages[s].last)
+      check_fail(d, "storage %d lives in [%d,%d], and is used in [%d,%d]", s, plan->storages[s].first,
+                 plan->storages[s].last, m.first_use[s], m.last_use[s]);
   cvy_free(m.holds);
+  cvy_free(m.first_use);
+  cvy_free(m.last_use);
   cvy_free(wanted);
   cvy_free(contributions);
   cvy_free(readers);
@@ -229,7 +266,7 @@ static void run_on_paper(check_device *d, const cvy_net *net, const cvy_plan *pl
 /* Largest sum of sizes of storages alive at one time: no placement can need less. */
 static size_t least_bytes(const cvy_plan *plan) {
   size_t least = 0;
-  for (int t = -1; t <= 2 * plan->n_units + 1; t++) {
+  for (int t = -1; t <= plan->n_units + plan->n_steps + 1; t++) {
     size_t alive = 0;
     for (int s = 0; s < plan->n_storages; s++)
       if (plan->storages[s].first <= t && t <= plan->storages[s].last) alive += plan->storages[s].size_bytes;
@@ -345,6 +382,7 @@ CHECK_TEST(small_nets) {
                                &(cvy_plan_params){.n = 7,
                                                   .group_size = 2,
                                                   .inference = inference,
+                                                  .recompute = way % 4 == 2,
                                                   .fuse_pools = fused,
                                                   .frozen = way < 4 ? NULL : frozen,
                                                   .arena_max_bytes = inference ? 0 : 8192});
@@ -372,6 +410,7 @@ CHECK_TEST(random_nets) {
                                &(cvy_plan_params){.n = 7,
                                                   .group_size = 2,
                                                   .inference = inference,
+                                                  .recompute = way % 4 == 2,
                                                   .fuse_pools = fused,
                                                   .frozen = way < 4 ? NULL : frozen,
                                                   .arena_max_bytes = inference ? 0 : 8192});

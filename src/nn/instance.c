@@ -39,6 +39,7 @@ static cvy_status make_plan(const cvy_instance *i, int n, cvy_plan **out) {
                          &(cvy_plan_params){.n = n,
                                             .group_size = i->params.group_size,
                                             .inference = i->params.inference,
+                                            .recompute = i->params.recompute,
                                             .fuse_pools = cvy_convpool_wanted(i->device, &i->params.algos),
                                             .apart = i->apart,
                                             .frozen = i->frozen,
@@ -98,10 +99,11 @@ static cvy_status fail_for_memory(const cvy_instance *i, size_t limit, int n) {
   CVY_FAIL(CVY_E_DEVICE_MEMORY,
            "%s: %d sample%s at a time need %zu bytes (%.1f MiB: parameters %.1f, activations %.1f, workspace %.1f), "
            "the largest piece %zu; there are %zu (%.1f MiB, of which %.1f are in use for other things), the largest "
-           "piece may be %zu",
+           "piece may be %zu%s",
            cvy_device_label(i->device), n, n == 1 ? "" : "s", total_bytes(i, plan, n), MIB(total_bytes(i, plan, n)),
            MIB(fixed_bytes(i, n)), MIB(plan->arenas_bytes), MIB(i->workspace_bytes), largest, limit, MIB(limit),
-           MIB(i->params.reserved_bytes), info->max_alloc_bytes);
+           MIB(i->params.reserved_bytes), info->max_alloc_bytes,
+           i->params.inference || i->params.recompute ? "" : "; recompute needs less for activations");
 fail:
   cvy_plan_destroy(&plan);
   return status;

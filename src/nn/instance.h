@@ -21,6 +21,7 @@ typedef struct cvy_instance_params {
   int n;                     /* the most samples at once (its share), >= 1 */
   int group_size;            /* BN group; 0: one group per call */
   bool inference;            /* no backward, no gradients */
+  bool recompute;            /* backward makes values again that would take memory (plan.h); the same bits */
   bool two_sets;             /* two sets of weights: passes read one while the other is written */
   int moments;               /* vectors of the optimiser on the device (a team of one): 0 to CVY_MOMENTS */
   int sharers;               /* instances that share this device's memory; 0 or 1: this one alone */

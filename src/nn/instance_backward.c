@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Backward pass: units in reverse order, each with the modes that the plan gave it. */
+ * Backward pass: the plan's steps behind the loss, each backward with the modes that the plan gave it. */
 #include "src/nn/instance_parts.h"
 
 static cvy_status backward_conv2d(cvy_instance *i, const cvy_unit *u, cvy_conv2d *op, const cvy_pass *pass) {
@@ -190,7 +190,15 @@ cvy_status cvy_instance_backward(cvy_instance *i, const cvy_pass *pass) {
   cvy_status status = CVY_OK;
   int next_bucket = 0, next_begun = 0;
   CVY_TRY(cvy_pass_check(i, pass, true));
-  for (int u = i->plan->n_units - 1; u >= 0; u--) {
+  i->late = true;
+  for (int step = 0; step < i->plan->n_steps; step++) {
+    const int u = i->plan->steps[step].unit;
+    if (i->plan->steps[step].again) {
+      cvy_profile_scope(i->device, CVY_SCOPE_PARTS * u + CVY_SCOPE_FORWARD);
+      CVY_TRY(cvy_unit_forward_again(i, u, pass));
+      cvy_profile_scope(i->device, CVY_SCOPE_NONE);
+      continue;
+    }
     for (; next_begun < i->layout->n_buckets && i->bucket_first_unit[next_begun] >= u; next_begun++)
       if (pass->before_gradient) CVY_TRY(pass->before_gradient(pass->user, next_begun));
     cvy_profile_scope(i->device, CVY_SCOPE_PARTS * u + CVY_SCOPE_BACKWARD);
@@ -200,5 +208,6 @@ cvy_status cvy_instance_backward(cvy_instance *i, const cvy_pass *pass) {
       if (pass->after_bucket) CVY_TRY(pass->after_bucket(pass->user, next_bucket));
   }
 fail:
+  i->late = false;
   return status;
 }

@@ -84,7 +84,7 @@ static cvy_status forward_conv2d(cvy_instance *i, const cvy_unit *u, cvy_conv2d 
   const cvy_conv2d_prologue prologue = cvy_prologue_of(i, u, training ? pass->group_size : 0);
   return cvy_conv2d_forward(op, i->queue, pass->n, cvy_value_of(i, u->source), u->behind >= 0 ? &prologue : NULL,
                             cvy_weight_of(i, u, 0), cvy_weight_of(i, u, 1), cvy_value_of(i, u->y),
-                            cvy_storage_of(i, u->stats), i->workspace);
+                            cvy_storage_of(i, i->late ? u->stats_again : u->stats), i->workspace);
 }
 
 /* Without anything to drop, x becomes y, where they are not one storage. */
@@ -140,6 +140,14 @@ static cvy_status forward_unit(cvy_instance *i, int unit, const cvy_pass *pass, 
     case CVY_UNIT_SOFTMAX: return cvy_softmax_forward(op->softmax, i->queue, pass->n * shape->h * shape->w, x, y);
   }
   CVY_ASSERT(!"a unit of unknown kind");
+}
+
+cvy_status cvy_unit_forward_again(cvy_instance *i, int unit, const cvy_pass *pass) {
+  const cvy_unit *const u = &i->plan->units[unit];
+  if (u->kind != CVY_UNIT_BATCHNORM || u->saved < 0) return forward_unit(i, unit, pass, true);
+  return cvy_batchnorm_forward_again(i->ops[unit].batchnorm, i->queue, pass->n, u->frozen ? 0 : pass->group_size,
+                                     cvy_value_of(i, u->x[0]), cvy_value_of(i, u->x[1]), cvy_weight_of(i, u, 0),
+                                     cvy_weight_of(i, u, 1), cvy_storage_of(i, u->saved), cvy_value_of(i, u->y));
 }
 
 cvy_status cvy_instance_forward(cvy_instance *i, const cvy_pass *pass, bool training) {

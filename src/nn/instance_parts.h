@@ -48,6 +48,7 @@ struct cvy_instance {
   cvy_channels *channels; /* NULL: nothing is concatenated */
   cvy_softmax_xent *xent;
   bool drops;             /* training draws numbers */
+  bool late;              /* the plan's steps run: values are where they find them */
   bool *apart;            /* per layer: convolutions that are no part of a convpool; NULL: none */
   bool *frozen;           /* per layer: its parameters are not trained; NULL: none */
   int *bucket_last_unit;  /* per bucket: its unit that backward runs last */
@@ -69,7 +70,8 @@ static inline const cvy_layer *cvy_unit_layer(const cvy_instance *i, const cvy_u
 }
 /* Values and gradients of nodes, NULL for -1 and for nodes without. */
 static inline cvy_buffer *cvy_value_of(const cvy_instance *i, cvy_node node) {
-  return node >= 0 && i->plan->value[node] >= 0 ? i->storages[i->plan->value[node]] : NULL;
+  const int *const value = i->late ? i->plan->value_late : i->plan->value;
+  return node >= 0 && value[node] >= 0 ? i->storages[value[node]] : NULL;
 }
 static inline cvy_buffer *cvy_gradient_of(const cvy_instance *i, cvy_node node) {
   return node >= 0 && i->plan->gradient[node] >= 0 ? i->storages[i->plan->gradient[node]] : NULL;
@@ -103,6 +105,8 @@ static inline size_t cvy_node_elems(const cvy_instance *i, cvy_node node, int n)
 
 /* [instance_forward.c] The pass must be one that the instance was made for. */
 cvy_status cvy_pass_check(const cvy_instance *instance, const cvy_pass *pass, bool training);
+/* [instance_forward.c] Makes the value of a unit once more, the same bits; running values are left alone. */
+cvy_status cvy_unit_forward_again(cvy_instance *instance, int unit, const cvy_pass *pass);
 
 /* [instance_ops.c] Operations for passes of at most n samples, and the workspace that they need. Replaces those that
  * are there. */

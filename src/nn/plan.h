@@ -15,7 +15,12 @@
  *                           prologue.
  * Frozen layers. Backward ends at the lowest unit that is trained; units below run as in inference,
  * but for dropouts.
- * Schedule. Forward unit u runs at time u, the loss at time U, backward of unit u at time 2U - u (U = number of units).
+ * Schedule. Forward unit u runs at time u, the loss at time U (the number of units), step i of the plan at U + 1 + i:
+ * backward of the units from the last one down, which are U steps.
+ * Recompute. Units fall into segments of the schedule. A value that only units of its own segment read is given away
+ * when forward has read it last; where backward needs it, it is made a second time, by steps in front of the backward
+ * steps of its segment, in another storage. Statistics of batch normalisation, masks and what segments hand to each
+ * other are kept. Of several cuts the plan takes the one whose storages need the least memory.
  * Storage. Every tensor that exists has one: activations (a fused layer's own output has none), their gradients, masks,
  * statistics between convolution and batchnorm, saved statistics from forward to backward. A storage lives in
  * [first, last] of the schedule; two whose lives overlap do not overlap in memory. Operations that may work in place
@@ -54,12 +59,13 @@ typedef enum cvy_gradient_mode {
 
 typedef struct cvy_unit {
   cvy_unit_kind kind;
-  int layer;     /* owner of parameters and geometry: the first one of the chain */
-  cvy_node x[2]; /* inputs; [1]: second one of an add or mul, residual of a batchnorm; -1 none */
-  cvy_node y;    /* output: the last layer of the chain */
-  bool relu;     /* batchnorm, add: with ReLU behind; pool: with ReLU in front */
-  int stats;     /* storage: conv2d writes it, batchnorm reads it; -1 none */
-  int saved;     /* storage: batchnorm, training; -1 none */
+  int layer;       /* owner of parameters and geometry: the first one of the chain */
+  cvy_node x[2];   /* inputs; [1]: second one of an add or mul, residual of a batchnorm; -1 none */
+  cvy_node y;      /* output: the last layer of the chain */
+  bool relu;       /* batchnorm, add: with ReLU behind; pool: with ReLU in front */
+  int stats;       /* storage: conv2d writes it, batchnorm reads it; -1 none */
+  int stats_again; /* storage: conv2d that runs again writes it, no unit reads it; -1 none */
+  int saved;       /* storage: batchnorm, training; -1 none */
   cvy_gradient_mode dx[2];
   bool deferred;    /* batchnorm: its y has no storage */
   int affine;       /* storage: of a deferred batchnorm; -1 none */
@@ -73,7 +79,14 @@ typedef struct cvy_unit {
   bool spread;      /* add, mul: x[1] is C x 1 x 1 and meets all positions of x[0] */
   int channel;      /* concat: of y, that the first one of x[0] becomes */
   bool more;        /* concat: units of further inputs follow; y is not whole yet */
+  bool again;       /* recompute: it runs a second time */
 } cvy_unit;
+
+/* A step of training behind the loss. */
+typedef struct cvy_plan_step {
+  int unit;
+  bool again; /* its forward once more; else its backward */
+} cvy_plan_step;
 
 typedef struct cvy_storage {
   size_t size_bytes; /* a multiple of CVY_PLAN_ALIGN */
@@ -86,6 +99,7 @@ typedef struct cvy_plan_params {
   int n;          /* samples per pass, >= 1 */
   int group_size; /* smallest BN group that will be used; 0: one group of n */
   bool inference;
+  bool recompute;         /* training: values are made again where that saves memory */
   bool fuse_pools;        /* the device has convpool, and no other way to compute convolutions is asked for */
   const bool *frozen;     /* one per layer: its parameters are not trained; NULL: none, and with inference */
   const bool *apart;      /* one per layer: convolutions that are not to be in a convpool; NULL: none */
@@ -93,11 +107,13 @@ typedef struct cvy_plan_params {
 } cvy_plan_params;
 
 typedef struct cvy_plan {
-  int n_units, n_storages, n_arenas, n_nodes;
+  int n_units, n_storages, n_arenas, n_nodes, n_steps;
   cvy_unit *units;
+  cvy_plan_step *steps; /* NULL: inference */
   cvy_storage *storages;
   size_t *arena_bytes;
   int *value, *gradient;              /* storage of each node, -1 none */
+  int *value_late;                    /* of its value, as the steps find it: of units that run again another one */
   size_t arenas_bytes, largest_bytes; /* sum of the arenas, the largest storage */
 } cvy_plan;
 
@@ -111,6 +127,11 @@ int cvy_net_indexable(const cvy_net *net);
 cvy_status cvy_plan_create(const cvy_net *net, const cvy_plan_params *params, cvy_plan **out);
 void cvy_plan_destroy(cvy_plan **plan);
 
+/* [plan_segments.c] Cuts n units into segments, numbered from 0, which make about 1 / parts of all values each, where
+ * the least lies across the cut. made, across: bytes of each unit; across SIZE_MAX: no cut in front of it. */
+void cvy_plan_cut(int n, const size_t *made, const size_t *across, int parts, int *segment);
+/* [plan_memory.c] The most bytes of storages that live at one time: no placement needs less. */
+size_t cvy_plan_peak_bytes(const cvy_plan *plan);
 /* [plan_memory.c] Fills arena and offset_bytes of all storages, and the arenas. */
 cvy_status cvy_plan_place(cvy_plan *plan, size_t arena_max_bytes);
 

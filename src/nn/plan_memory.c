@@ -55,6 +55,19 @@ static void place_one(cvy_plan *plan, const int *placed, int n_placed, cvy_stora
   }
 }
 
+size_t cvy_plan_peak_bytes(const cvy_plan *plan) {
+  size_t peak = 0;
+  for (int i = 0; i < plan->n_storages; i++) { /* the sum grows only where a life begins */
+    size_t sum = 0;
+    for (int o = 0; o < plan->n_storages; o++) {
+      const cvy_storage *const s = &plan->storages[o];
+      if (s->first <= plan->storages[i].first && plan->storages[i].first <= s->last) sum += s->size_bytes;
+    }
+    if (sum > peak) peak = sum;
+  }
+  return peak;
+}
+
 cvy_status cvy_plan_place(cvy_plan *plan, size_t arena_max_bytes) {
   cvy_status status = CVY_OK;
   const size_t n = (size_t)plan->n_storages, max = arena_max_bytes ? arena_max_bytes : SIZE_MAX;

@@ -347,6 +347,27 @@ fail:
   return status;
 }
 
+cvy_status cvy_batchnorm_forward_again(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, cvy_buffer *x,
+                                       cvy_buffer *residual, cvy_buffer *gamma, cvy_buffer *beta, cvy_buffer *saved,
+                                       cvy_buffer *y) {
+  cvy_status status = CVY_OK;
+  CVY_REQUIRE(n >= 1 && n <= op->params.n_max && group_size >= 0, CVY_E_ARGUMENT,
+              "batchnorm: %d samples in groups of %d, must be from 1 to %d, and 0 or more", n, group_size,
+              op->params.n_max);
+  CVY_REQUIRE(!op->params.deferred, CVY_E_ARGUMENT, "batchnorm: deferred: it has no output that could be made again");
+  const partition p = cut(op, n, group_size, op->block);
+  CVY_TRY(check_tensor(op, "x", x, n));
+  CVY_TRY(check_tensor(op, "y", y, n));
+  if (op->params.residual) CVY_TRY(check_tensor(op, "residual", residual, n));
+  else residual = NULL;
+  CVY_TRY(check_channels(op, "gamma", gamma, 1));
+  CVY_TRY(check_channels(op, "beta", beta, 1));
+  CVY_TRY(check_channels(op, "saved", saved, 2 * (size_t)p.n_groups));
+  CVY_TRY(apply(op, queue, &p, x, residual, gamma, beta, saved, y));
+fail:
+  return status;
+}
+
 /* dgamma, dbeta, and the means that dx needs, from the parts' sums. */
 static cvy_status backward_terms(cvy_batchnorm *op, cvy_queue *queue, const partition *p,
                                  const cvy_batchnorm_backward_args *a, size_t coef_bytes) {

@@ -79,6 +79,12 @@ cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, 
                                            cvy_buffer *residual, cvy_buffer *gamma, cvy_buffer *beta,
                                            cvy_buffer *running, cvy_buffer *y, cvy_buffer *affine, cvy_buffer *saved,
                                            cvy_buffer *workspace);
+/* After forward_training, or forward_inference with `saved`, of the same values: writes y once more, the same bits.
+ * Statistics and S stay as they are; parts need no combining. Not deferred. group_size: forward_training's, else 0.
+ * Pending on return. */
+cvy_status cvy_batchnorm_forward_again(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, cvy_buffer *x,
+                                       cvy_buffer *residual, cvy_buffer *gamma, cvy_buffer *beta, cvy_buffer *saved,
+                                       cvy_buffer *y);
 /* y is forward's output (its sign is ReLU's mask; unused without relu and if deferred). dresidual: gets dm, may be dy's
  * own buffer (in place), NULL if !residual. accumulate_dresidual: adds instead (then not in place). dx may be dy's
  * buffer if dresidual is not. dgamma, dbeta (+)= when accumulate. frozen: behind forward_inference; mean and deviation
