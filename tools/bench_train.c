@@ -23,7 +23,7 @@ typedef struct train_bench_options {
   int64_t batch, steps, input[3]; /* input: height, width, channels */
   normalize_option normalize;
   augment_option augment;
-  bool inference, no_breakdown, quiet;
+  bool inference, recompute, no_breakdown, quiet;
 } train_bench_options;
 
 #define FIELD(name) .offset = offsetof(train_bench_options, name)
@@ -51,6 +51,7 @@ static const option_row rows[] = {
      .name = "inference",
      FIELD(inference),
      .help = "evaluation instead of training: batches go forward, losses and hits come back"},
+    ROW_RECOMPUTE(FIELD, "less memory for activations, as in convoy train; not with --inference"),
     ROW_NORMALIZE(FIELD),
     ROW_AUGMENT(FIELD),
     ROW_CONV_ALGO(FIELD, "how convolutions and linear layers are computed, as in convoy train"),
@@ -72,8 +73,8 @@ static const option_table table = {
         "GFLOP/s: multiply-adds of direct convolutions and linear layers, times 2; the FMA\n"
         "peak is measured between. Memory: what is allocated on the devices, and the most\n"
         "that the process ever had. \"between kernels\": launches, waiting, the exchange.\n"
-        "JSON: {\"version\", \"word\", \"model\", \"input\", \"batch\", \"inference\", \"steps\", \"img_s\"\n"
-        "(middle step), \"img_s_best\", \"step_ms\", \"step_ms_low\", \"step_ms_high\" (quartiles),\n"
+        "JSON: {\"version\", \"word\", \"model\", \"input\", \"batch\", \"inference\", \"recompute\", \"steps\",\n"
+        "\"img_s\" (middle step), \"img_s_best\", \"step_ms\", \"step_ms_low\", \"step_ms_high\" (quartiles),\n"
         "\"gflops\", \"peak_gflops\", \"fraction_of_peak\", \"peak_mib\" (process on CPUs, devices else),\n"
         "\"device_mib\", \"process_mib\", \"profiled_step_ms\", \"conv_choices\", \"devices\": [{\"device\",\n"
         "\"driver\", \"platform\", \"platform_version\", \"peaks\", \"share\", \"micro_batch\",\n"
@@ -155,6 +156,7 @@ static cvy_status open_team(train_run *run, bool profile, cvy_team **team) {
   cvy_status status = CVY_OK;
   const cvy_team_params params = {.batch = (int)run->options->batch,
                                   .inference = run->options->inference,
+                                  .recompute = run->options->recompute,
                                   .input = input_options_params(&run->options->normalize, &run->options->augment, 0),
                                   .conv_algo = run->options->conv_algo,
                                   .math = (cvy_math)run->options->math,
@@ -244,7 +246,14 @@ static double product_flops(const cvy_net *net, const cvy_unit *u, int n) {
   const cvy_shape *const x = &net->layers[u->x[0]].shape;
   if (!is_product(u)) return 0;
   const double taps = u->kind == CVY_UNIT_LINEAR ? (double)x->h * x->w : (double)l->kernel[0] * l->kernel[1];
-  return 2.0 * n * l->shape.h * l->shape.w * l->shape.c * taps * x->c;
+  return 2.0 * n * l->shape.h * l->shape.w * l->shape.c * taps * (l->groups > 1 ? x->c / l->groups : x->c);
+}
+
+/* The same of a part of a step, which recompute does a second time. */
+static double part_flops(const device_times *t, int u, int part) {
+  const cvy_unit *const unit = &t->instance->plan->units[u];
+  const double one = product_flops(t->instance->net, unit, t->share);
+  return part == CVY_SCOPE_FORWARD && unit->again ? 2 * one : one;
 }
 
 static const char *part_name(const cvy_unit *u, int part) {
@@ -268,8 +277,7 @@ static void sum_up(device_times *t, int steps) {
       else if (u > plan->n_units && part < 3) add_family(t, others[part], "", *ms, launches, 0);
       else if (u < plan->n_units) {
         const cvy_unit *const unit = &plan->units[u];
-        add_family(t, bench_unit_operation(unit), part_name(unit, part), *ms, launches,
-                   product_flops(t->instance->net, unit, t->share));
+        add_family(t, bench_unit_operation(unit), part_name(unit, part), *ms, launches, part_flops(t, u, part));
       }
     }
   }
@@ -337,9 +345,9 @@ static double layer_ms(const layer_times *l) { return l->ms[0] + l->ms[1] + l->m
 
 /* Operations of all passes that ran. */
 static double layer_flops(const device_times *t, int u) {
-  const double one = product_flops(t->instance->net, &t->instance->plan->units[u], t->share);
   double flops = 0;
-  for (int part = 0; part < CVY_SCOPE_PARTS; part++) flops += t->units[u].launches[part] > 0 ? one : 0;
+  for (int part = 0; part < CVY_SCOPE_PARTS; part++)
+    if (t->units[u].launches[part] > 0) flops += part_flops(t, u, part);
   return flops;
 }
 
@@ -404,7 +412,10 @@ static void print_rates(const train_run *run) {
   char *const labels = program_team_labels(run->devices, NULL);
   progress_end();
   printf("%s, %s, %dx%dx%d, batch %.0f on [%s]\n", run->options->model,
-         run->options->inference ? "evaluation" : "training", d->h, d->w, d->c, batch, labels ? labels : "?");
+         run->options->inference   ? "evaluation"
+         : run->options->recompute ? "training with recompute"
+                                   : "training",
+         d->h, d->w, d->c, batch, labels ? labels : "?");
   printf("  %.1f img/s, fastest step %.1f; %.3f ms a step +- %.1f %% (%d steps)\n", 1e3 * batch / ms,
          1e3 * batch / run->best_ms, ms, 50 * (run->spread.high - run->spread.low) / ms, run->step_ms.n);
   printf("  %.1f GFLOP/s, %.2f x the FMA peak of %.1f; memory %.0f MiB on devices, %.0f MiB process at most\n",
@@ -419,10 +430,11 @@ static json_t *result_json(const train_run *run, json_t *devices) {
   char size[64];
   snprintf(size, sizeof size, "%dx%dx%d", run->data->h, run->data->w, run->data->c);
   json_object_update_new(
-      out, json_pack("{ss ss sI sb si sf sf sf sf sf}", "model", run->options->model, "input", size, "batch",
-                     (json_int_t)run->options->batch, "inference", run->options->inference, "steps", run->step_ms.n,
-                     "img_s", 1e3 * batch / run->spread.median, "img_s_best", 1e3 * batch / run->best_ms, "step_ms",
-                     run->spread.median, "step_ms_low", run->spread.low, "step_ms_high", run->spread.high));
+      out, json_pack("{ss ss sI sb sb si sf sf sf sf sf}", "model", run->options->model, "input", size, "batch",
+                     (json_int_t)run->options->batch, "inference", run->options->inference, "recompute",
+                     run->options->recompute, "steps", run->step_ms.n, "img_s", 1e3 * batch / run->spread.median,
+                     "img_s_best", 1e3 * batch / run->best_ms, "step_ms", run->spread.median, "step_ms_low",
+                     run->spread.low, "step_ms_high", run->spread.high));
   json_object_update_new(
       out, json_pack("{sf sf sf sf sf sf so sO?}", "gflops", gflops_of(run), "peak_gflops", run->peak_gflops,
                      "fraction_of_peak", gflops_of(run) / run->peak_gflops, "peak_mib", peak_mib_of(run), "device_mib",
@@ -502,6 +514,10 @@ int bench_train_main(int argc, char **argv) {
     return options_error("bench train",
                          "--input with --model %s: expected one of resnet18 and lenet, a file has its own",
                          options.model);
+  if (options.inference && options.recompute)
+    return options_error("bench train",
+                         "--recompute with --inference: evaluation has no backward pass that could make "
+                         "activations again; leave out one of the two");
   code = bench_begin(table.verb, options.json, options.quiet, options.devices, &run.devices);
   if (code != EXIT_DONE) return code;
   cvy_status status = CVY_OK;

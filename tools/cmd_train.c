@@ -165,6 +165,7 @@ static cvy_status team_open(training *t) {
       .run_ahead = o->run_ahead == 0 ? CVY_RUN_AHEAD_NONE : (int)o->run_ahead,
       .staleness = (int)o->staleness,
       .exchange = (cvy_exchange_kind)o->exchange,
+      .recompute = o->recompute,
       .bucket_mib = o->bucket_mib,
       .no_overlap = o->no_overlap,
       .no_sync = o->no_sync,

@@ -75,6 +75,7 @@
   {.kind = OPTION_INT, .name = "batch", .letter = 'b', F(batch), .deflt = "256", .unit = "images",                    \
    .range = {1, MOST}, .help = HELP}
 
+#define ROW_RECOMPUTE(F, HELP) {.kind = OPTION_FLAG, .name = "recompute", F(recompute), .help = HELP}
 #define ROW_CONV_ALGO(F, HELP)                                                                                       \
   {.kind = OPTION_PARSE, .name = "conv-algo", F(conv_algo), .value = "LIST", .deflt = "auto",                         \
    .unit = "auto, direct, winograd2, winograd2_fused, winograd4, gemm, fft", .parse = options_parse_conv_algo, .help = HELP}

@@ -63,6 +63,9 @@ static const option_row rows[] = {
      .unit = "steps",
      .range = {0, 2},
      .help = "how far the host may be ahead of the devices; changes no number"},
+    ROW_RECOMPUTE(FIELD,
+                  "the backward pass makes activations again instead of keeping them: less memory on the devices, and "
+                  "more time; changes no number, unless a share then needs fewer passes"),
     {.kind = OPTION_REAL,
      .name = "bucket-mib",
      FIELD(bucket_mib),

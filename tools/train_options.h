@@ -36,7 +36,7 @@ typedef struct train_options {
   cvy_fleet *joined;      /* --resume in a fleet: met while options were read. cmd_train closes it */
   cvy_checkpoint *opened; /* --resume: to go on from; NULL: there is none. cmd_train closes it */
   bool nesterov, decay_only_weights, no_shuffle, drop_last, no_eval, resume, allow_nan, no_overlap, no_sync,
-      log_grad_norm, no_times, quiet;
+      log_grad_norm, no_times, recompute, quiet;
 } train_options;
 
 /* OPTIONS_GO_ON or the exit status, after train_options_check. */

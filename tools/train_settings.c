@@ -126,6 +126,7 @@ json_t *train_settings_all(const train_options *options, const cvy_net *net, con
   put(s, "patience", options->patience > 0 ? json_integer(options->patience) : json_null());
   put(s, "precise_bn", options->precise_bn > 0 ? json_integer(options->precise_bn) : json_null());
   put(s, "run_ahead", json_integer(options->run_ahead));
+  put(s, "recompute", json_boolean(options->recompute));
   put(s, "report", program_text_json(options->report));
   put(s, "save", program_text_json(options->save));
   put(s, "save_best", program_text_json(options->save_best));

@@ -124,6 +124,10 @@ typedef struct cvy_team_params {
    * they are, cvy_team_save and checkpoints are refused. */
   bool no_sync;
   bool inference; /* no training: less memory */
+  /* Training: the backward pass makes most activations again instead of keeping them: less memory, and up to the time
+   * of another forward pass. Changes no number, but that a device whose share did not fit into its memory at once may
+   * need fewer passes (or none of the others), and with CVY_BN_DEVICE statistics are of a pass. Not with inference. */
+  bool recompute;
   /* The library collects the times of all kernels, for convoy bench; memory for them grows with the steps. */
   bool profile;
   bool fault_stops; /* a device that fails, or a node of a fleet, ends the run; else the others go on without it */

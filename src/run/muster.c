@@ -112,6 +112,7 @@ static void add_team(json_t *all, const cvy_team *team) {
   json_object_set_new(all, "label_smoothing", json_real((double)p->label_smoothing));
   json_object_set_new(all, "run_ahead", json_integer(p->run_ahead));
   json_object_set_new(all, "staleness", json_integer(p->staleness));
+  json_object_set_new(all, "recompute", json_boolean(p->recompute));
   json_object_set_new(all, "exchange", json_string(p->exchange == CVY_EXCHANGE_BF16 ? "bf16" : "fp32"));
   json_object_set_new(all, "allow_nan", json_boolean(p->allow_nan));
   json_object_set_new(all, "on_device_loss_stop", json_boolean(p->fault_stops));

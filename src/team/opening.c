@@ -114,6 +114,7 @@ cvy_replica_params cvy_opening_params(const cvy_opening *o, int i) {
                               .group_size = o->params.bn == CVY_BN_GHOST ? o->params.ghost : 0,
                               .sharers = count_sharers(o, i),
                               .inference = o->params.inference,
+                              .recompute = o->params.recompute,
                               .waits_asleep = cvy_devices_waits_asleep(o->devices, i),
                               .moments = cvy_team_moments(&o->params),
                               .label_smoothing = o->params.label_smoothing,

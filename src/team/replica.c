@@ -107,6 +107,7 @@ static cvy_status make_plan(cvy_replica *r, int share_max, const cvy_conv_choice
                                                      .two_sets = r->setup.staleness > 0,
                                                      .group_size = params->group_size,
                                                      .inference = params->inference,
+                                                     .recompute = params->recompute,
                                                      .moments = r->setup.alone ? params->moments : 0,
                                                      .sharers = params->sharers,
                                                      .label_smoothing = params->label_smoothing,

@@ -34,7 +34,7 @@ typedef struct cvy_replica_params {
   int group_size;
   bool waits_asleep; /* cvy_devices_waits_asleep */
   int sharers;       /* replicas of the team that share this device's memory, with this one; 0 or 1: it is alone */
-  bool inference, profile;
+  bool inference, recompute, profile;
   int moments; /* of the optimiser */
   float label_smoothing, clip_norm;
   bool grad_norm;

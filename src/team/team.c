@@ -78,6 +78,9 @@ static cvy_status take_params(cvy_team_params *p, int n_own, const cvy_team_para
               "several");
   CVY_REQUIRE(p->exchange == CVY_EXCHANGE_FP32 || !p->no_sync, CVY_E_ARGUMENT,
               "exchange bf16 without exchange (no_sync): nothing crosses that could be bf16; leave out one of the two");
+  CVY_REQUIRE(!p->recompute || !p->inference, CVY_E_ARGUMENT,
+              "recompute with inference: there is no backward pass that could make activations again; leave out one of "
+              "the two");
   CVY_REQUIRE(p->bucket_mib == 0 || (p->bucket_mib >= 0.001 && p->bucket_mib <= 4096), CVY_E_ARGUMENT,
               "buckets of %g MiB: must be from 0.001 to 4096", p->bucket_mib);
   CVY_REQUIRE(!p->input.of_data || p->input.n_channels == 0, CVY_E_ARGUMENT,
