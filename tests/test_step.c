@@ -4,6 +4,7 @@
  * (gradients), 1e-6 (logits, sums of statistics): twice what was measured. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "src/nn/instance_parts.h"
 #include "src/ref/ref.h"
@@ -435,6 +436,49 @@ CHECK_TEST(micro_batches) {
                           n_running, 1e-6);
       check_case_end(d);
     }
+}
+
+/* A pass that makes values of segments again has the bits of one that keeps them; nets of all kinds of layers. Returns
+ * whether it makes any again. */
+static bool compare_recomputed(check_device *d, case_rng *r, cvy_net *net) {
+  step s;
+  make_step(&s, d, r, net, 6, 3);
+  cvy_instance *kept = make_instance(&s, &(cvy_instance_params){.n = s.n, .group_size = 3});
+  cvy_instance *again = make_instance(&s, &(cvy_instance_params){.n = s.n, .group_size = 3, .recompute = true});
+  for (int micro = s.n; micro > 0; micro -= 3) {
+    run_passes(&s, kept, micro);
+    run_passes(&s, again, micro);
+    const float *const want = read_gradients(&s, kept), *const got = read_gradients(&s, again);
+    for (int t = 0; t < s.layout->n_params; t++) {
+      const cvy_param *const p = &s.layout->params[t];
+      if (memcmp(want + p->offset, got + p->offset, p->size * sizeof *want) != 0)
+        check_fail(d, "passes of %d: the gradient of %s has other bits", micro, p->name);
+    }
+    if (s.layout->n_running_floats)
+      assert_memory_equal(read_sums(&s, kept), read_sums(&s, again), s.layout->n_running_floats * sizeof(float));
+  }
+  return cvy_instance_device_bytes(again) < cvy_instance_device_bytes(kept);
+}
+
+CHECK_TEST(recomputed) {
+  int smaller = 0;
+  for (int i = 0; i < count_nets(); i++) {
+    if (!check_case(d, "%s", small_nets[i].name)) continue;
+    case_rng r = check_rng_make(d, 200 + i);
+    cvy_net *const net = check_own(d, small_net_make(&small_nets[i], 8, 6, 5), check_close_net);
+    smaller += compare_recomputed(d, &r, net);
+    check_case_end(d);
+  }
+  for (int i = 0; i < (getenv("CVY_TEST_OCLGRIND") ? 1 : 30); i++) {
+    random_net g;
+    if (!check_case(d, "random net %d", i)) continue;
+    case_rng r = check_rng_make(d, 300 + i);
+    random_net_make(&g, i);
+    check_own(d, g.net, check_close_net);
+    smaller += compare_recomputed(d, &r, g.net);
+    check_case_end(d);
+  }
+  if (smaller == 0) check_fail(d, "no network needs less memory");
 }
 
 int main(int argc, char **argv) { return check_run(argc, argv, CHECK_DEVICES | CHECK_BOTH_SHAPES); }
