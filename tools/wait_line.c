@@ -56,7 +56,8 @@ static void describe(void *unused, double seconds, char *out, size_t out_bytes) 
   switch ((wait_phase)atomic_load(&phase)) {
     case OPENING: snprintf(out, out_bytes, "opening devices, reading the data, %.0f s", seconds); break;
     case PREPARING:
-      snprintf(out, out_bytes, "preparing: %ld programs built, %.0f s", totals.compiled + totals.cached, seconds);
+      snprintf(out, out_bytes, "preparing: %ld program%s built, %.0f s", totals.compiled + totals.cached,
+               totals.compiled + totals.cached == 1 ? "" : "s", seconds);
       break;
     case FIRST_STEP: {
       const long run = totals.kernels_run - atomic_load(&run_before);
