@@ -3,7 +3,7 @@
 """PyTorch on the same work as `convoy train`, to be timed beside it in one run.
 
 Trains the networks that the project is about, on random Fashion-MNIST-shaped batches (with
---eval: runs them forward, without gradients), and prints one line per configuration, each
+--eval: runs them forward, without gradients), or one of torchvision's, and prints one line per configuration, each
 run in a process of its own:
 
     task=train model=resnet18 device=cpu layout=nhwc mode=eager batch=256 img_s=.. img_s_median=.. gflops=.. peak_mib=..
@@ -17,6 +17,12 @@ resnet18, so that it can be compared with a measured FMA peak.  Needs `pip insta
     torch_baseline.py --model resnet18 --batch 256 --steps 3
     torch_baseline.py --model lenet --batch 256 --steps 200 --layout nchw --mode eager
     torch_baseline.py --device cuda --steps 50 --tf32 0
+    torch_baseline.py --model mobilenet_v2 --size 64 --batch 32 --steps 5
+    torch_baseline.py --model mobilenet_v2 --size 64 --export mobilenet_v2_64.onnx
+
+Other names are torchvision's, with 1000 classes and coloured images of --size x --size (which needs torchvision);
+their multiply-adds are counted by running them once. --export writes the network for `convoy train --model F` instead
+(which needs onnx).
 """
 import argparse
 import resource
@@ -70,9 +76,49 @@ def lenet(classes=10, channels=1):
         nn.Flatten(), nn.Linear(800, 128), nn.ReLU(), nn.Linear(128, classes))
 
 
+def torchvision_model(name):
+    import torchvision
+
+    try:
+        maker = torchvision.models.get_model_builder(name)
+    except ValueError:
+        sys.exit(f"torch_baseline: --model {name}: expected resnet18, lenet or a classifier of torchvision's, such as mobilenet_v2")
+    # networks with a second head train like the others without it
+    heads = {"aux_logits": False, "init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    return maker(weights=None, **heads)
+
+
+def gflop_of(net, x, train):
+    """Multiply-adds of convolutions and linear layers, times 2, of one image, counted as GFLOP_PER_IMAGE is."""
+    total, first = 0.0, [True]
+
+    def count(layer, inputs, output):
+        nonlocal total
+        passes = (2 if first[0] else 3) if train else 1
+        first[0] = False
+        taps = layer.weight[0].numel() if isinstance(layer, nn.Conv2d) else layer.in_features
+        total += passes * 2.0 * taps * output[0].numel() / 1e9
+
+    hooks = [m.register_forward_hook(count) for m in net.modules() if isinstance(m, (nn.Conv2d, nn.Linear))]
+    training = net.training
+    net.eval()
+    with torch.no_grad():
+        net(x[:1])
+    net.train(training)
+    for hook in hooks:
+        hook.remove()
+    return total
+
+
+def export(net, x, path):
+    torch.onnx.export(net, x, path, training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False, dynamo=False)
+
+
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("--model", choices=["resnet18", "lenet"], default="resnet18")
+    p.add_argument("--model", default="resnet18", help="resnet18, lenet (the book's), or a torchvision name")
+    p.add_argument("--size", type=int, default=64, help="pixels of a side, of torchvision's networks")
+    p.add_argument("--export", metavar="F", help="write the network as ONNX there and do nothing else")
     p.add_argument("--device", default="cpu")
     p.add_argument("--batch", type=int, default=256)
     p.add_argument("--steps", type=int, default=3)
@@ -88,7 +134,12 @@ def main():
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = bool(a.tf32)
     torch.backends.cuda.matmul.allow_tf32 = bool(a.tf32)
-    build = {"resnet18": resnet18, "lenet": lenet}[a.model]
+    build = {"resnet18": resnet18, "lenet": lenet}.get(a.model, lambda: torchvision_model(a.model))
+    shape, classes = ((1, 28, 28), 10) if a.model in ("resnet18", "lenet") else ((3, a.size, a.size), 1000)
+    if a.export:
+        torch.manual_seed(0)
+        export(build(), torch.rand(2, *shape), a.export)
+        return
     sync = torch.cuda.synchronize if a.device.startswith("cuda") else (lambda: None)
     if len(a.layout) * len(a.mode) > 1:
         for layout in a.layout:
@@ -98,8 +149,10 @@ def main():
     layout, mode = a.layout[0], a.mode[0]
     torch.manual_seed(0)
     net = build().to(a.device)
-    x = torch.rand(a.batch, 1, 28, 28, device=a.device)
-    y = torch.randint(0, 10, (a.batch,), device=a.device)
+    x = torch.rand(a.batch, *shape, device=a.device)
+    y = torch.randint(0, classes, (a.batch,), device=a.device)
+    task = "eval" if a.eval else "train"
+    gflop = GFLOP_PER_IMAGE[task].get(a.model) or gflop_of(net, x, not a.eval)
     if layout == "nhwc":
         net = net.to(memory_format=torch.channels_last)
         x = x.to(memory_format=torch.channels_last)
@@ -137,9 +190,8 @@ def main():
         peak = torch.cuda.max_memory_allocated() / 2**20
     else:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    task = "eval" if a.eval else "train"
     print(f"task={task} model={a.model} device={a.device} layout={layout} mode={mode} batch={a.batch} img_s={rate:.1f} "
-          f"img_s_median={median:.1f} gflops={rate * GFLOP_PER_IMAGE[task][a.model]:.1f} peak_mib={peak:.0f}", flush=True)
+          f"img_s_median={median:.1f} gflops={rate * gflop:.1f} peak_mib={peak:.0f}", flush=True)
 
 
 if __name__ == "__main__":
