@@ -218,7 +218,7 @@ def test_help(at):
         "devices": "json",
         "selftest": "devices json quiet",
         "bench peak": "time devices json quiet",
-        "bench train": "model input batch steps inference normalize augment conv-algo tune math no-breakdown devices json quiet",
+        "bench train": "model input batch steps inference recompute normalize augment conv-algo tune math no-breakdown devices json quiet",
         "bench exchange": "model buckets time devices json quiet",
         "bench scaling": "model batch steps rounds extrapolate conv-algo math tune devices json quiet",
         "bench fleet": "model batch shares exchange steps rounds conv-algo math tune nodes node port fleet-key fleet-wait no-fleet devices json quiet",
@@ -230,7 +230,7 @@ def test_help(at):
         "bench ops": "model batch op pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "tune": "devices model input classes batch math budget show clear json quiet",
         "train": "model data data-dir classes size gray val-split no-data-cache strict normalize augment batch epochs lr init init-from init-skip freeze lr-mult optimizer betas eps momentum nesterov weight-decay decay-only-weights label-smoothing clip-norm log-grad-norm seed "
-        "no-shuffle drop-last split shares conv-algo math tune bn run-ahead on-device-loss device-timeout staleness exchange bucket-mib no-overlap no-sync lr-schedule warmup max-steps no-eval save save-best patience precise-bn checkpoint checkpoint-every "
+        "no-shuffle drop-last split shares conv-algo math tune bn run-ahead on-device-loss device-timeout staleness exchange bucket-mib recompute no-overlap no-sync lr-schedule warmup max-steps no-eval save save-best patience precise-bn checkpoint checkpoint-every "
         "keep resume verify-every log plot report trace trace-events no-times allow-nan quiet devices nodes node port fleet-key fleet-wait no-fleet",
     }
     for verb, names in wanted.items():

@@ -188,7 +188,7 @@ def test_bench_ops(at):
         check(len(rows) == 2 and all(row["error"] > 1e-2 for row in rows), f"errors of a wrong mask: {rows}")
 
 
-TRAIN = "version word devices model batch inference steps img_s img_s_best step_ms step_ms_low step_ms_high gflops peak_gflops"
+TRAIN = "version word devices model batch inference recompute steps img_s img_s_best step_ms step_ms_low step_ms_high gflops peak_gflops"
 TRAIN = set((TRAIN + " input fraction_of_peak peak_mib device_mib process_mib profiled_step_ms conv_choices").split())
 
 

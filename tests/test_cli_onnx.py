@@ -14,8 +14,6 @@ import warnings
 from cli import check, DEVICE, expect, main, read, ROOT
 
 sys.path.insert(0, os.path.join(ROOT, "tools"))
-import safetensors_file                                 # noqa: E402
-
 
 def write_pictures(folder):
     """Three classes of twelve pictures each, for training and test."""
@@ -43,6 +41,7 @@ def test_onnx_readme(at):
         print(f"skipped: {e}")
         sys.exit(77)
     if importlib.util.find_spec("safetensors") is None:     # tools/safetensors_file reads the same format
+        import safetensors_file
         package, part = types.ModuleType("safetensors"), types.ModuleType("safetensors.torch")
         part.load_file = lambda file: {name: torch.from_numpy(values) for name, values in safetensors_file.read(file)[0].items()}
         package.torch = part
