@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Answers to labelled sets: counted by hand. */
+ * Answers to labelled sets: counted by hand, and by scikit-learn (data/confusion.json). */
 #include "tests/check.h"
 
+#include <jansson.h>
 #include <math.h>
 
 #include "convoy/answers.h"
@@ -55,6 +56,43 @@ CHECK_TEST(worst) {
   assert_int_equal(cvy_answers_worst(labels, N, p, CLASSES, 2, w), 2);
   assert_true(w[0].sample == 4 && w[1].sample == 2 && w[2].sample == -7);
   assert_int_equal(cvy_answers_worst(labels, N, p, CLASSES, 0, w), 0);
+}
+
+/* scikit-learn's number, where null says 0 / 0. */
+static bool is_near(double found, const json_t *all, int class) {
+  const json_t *const want = json_array_get(all, (size_t)class);
+  return json_is_null(want) ? found < 0 : fabs(found - json_number_value(want)) < 1e-12;
+}
+
+CHECK_TEST(scikit_learn) {
+  enum { SAMPLES = 300, MANY = 7 };
+  static const char *const keys[] = {"precision", "recall", "f1"};
+  static uint16_t true_labels[SAMPLES];
+  static float sure[SAMPLES * MANY];
+  char path[512];
+  const char *const folder = getenv("CVY_TEST_DATA");
+  snprintf(path, sizeof path, "%s/confusion.json", folder ? folder : "tests/data");
+  json_t *const root = json_load_file(path, 0, NULL);
+  if (!root) check_fail(d, "%s cannot be read", path);
+  const json_t *const labels_of = json_object_get(root, "labels"), *const answers = json_object_get(root, "answers");
+  assert_int_equal(json_array_size(labels_of), SAMPLES);
+  for (int i = 0; i < SAMPLES; i++) {
+    true_labels[i] = (uint16_t)json_integer_value(json_array_get(labels_of, (size_t)i));
+    sure[i * MANY + json_integer_value(json_array_get(answers, (size_t)i))] = 1;
+  }
+  cvy_class_result r[MANY];
+  cvy_answers_count(true_labels, SAMPLES, sure, MANY, r);
+  for (int class = 0; class < MANY; class ++) {
+    int row[MANY];
+    const double values[] = {r[class].precision, r[class].recall, r[class].f1};
+    const json_t *const want = json_array_get(json_object_get(root, "matrix"), (size_t)class);
+    assert_int_equal(cvy_answers_row(true_labels, SAMPLES, sure, MANY, class, row), 0);
+    for (int j = 0; j < MANY; j++) assert_int_equal(row[j], json_integer_value(json_array_get(want, (size_t)j)));
+    for (int k = 0; k < 3; k++)
+      if (!is_near(values[k], json_object_get(root, keys[k]), class))
+        check_fail(d, "%s of class %d: %g", keys[k], class, values[k]);
+  }
+  json_decref(root);
 }
 
 int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

@@ -225,7 +225,7 @@ def test_help(at):
         "predict": "weights model input classes devices batch conv-algo math top json csv quiet",
         "data": "data-dir classes size gray val-split no-data-cache strict normalize augment seed sheet json quiet",
         "report": "out csv tensorboard",
-        "eval": "weights model data data-dir classes size gray no-data-cache strict normalize seed devices batch conv-algo math json confusion quiet nodes node port fleet-key fleet-wait no-fleet",
+        "eval": "weights model data data-dir classes size gray val-split no-data-cache strict normalize seed devices batch conv-algo math json confusion quiet nodes node port fleet-key fleet-wait no-fleet",
         "bench conv": "model batch shape pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "bench ops": "model batch op pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "tune": "devices model input classes batch math budget show clear json quiet",

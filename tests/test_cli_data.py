@@ -213,7 +213,7 @@ def test_pictures(at):
     device, two = first_device(), first_device() + "*2"
     base = ["train", "--model", "lenet", "--data", at("pics"), "--size", 28, "--batch", 6, "--init", "he", "--epochs", 2]
     one = [*base, "--devices", device]
-    expect(0, *one, "--save", at("a"), "--log", at("log"), env=env, err=("14 + 2 images 28x28x3, 2 classes", "is left out: it is a GIF"), out="test acc")
+    expect(0, *one, "--save", at("a"), "--log", at("log"), env=env, err=("14 train + 2 test images 28x28x3, 2 classes", "is left out: it is a GIF"), out="test acc")
     run = lines_of(at("log"))[0]["run"]
     check(run["data"]["val"] == 0 and run["settings"]["size"] == "28" and run["settings"]["gray"] == "no", f"the log: {run}")
     copies = os.listdir(at("cache/convoy/data"))
@@ -228,7 +228,7 @@ def test_pictures(at):
 
     # resumed: size, gray and val-split are the checkpoint's; others, and other pictures, are refused
     part = [*one, "--gray", "--val-split", 0.2, "--seed", 3, "--checkpoint", at("ck")]
-    expect(0, *part, "--max-steps", 2, env=env, err="11 + 3 + 2 images 28x28x1")
+    expect(0, *part, "--max-steps", 2, env=env, err="11 train + 3 val + 2 test images 28x28x1")
     expect(2, "train", "--checkpoint", at("ck"), "--resume", "--size", 32, env=env, err='size: "28" in the checkpoint, "32" now')
     expect(2, "train", "--checkpoint", at("ck"), "--resume", "--val-split", 0.3, env=env, err='val_split: "0.2" in the checkpoint, "0.3" now')
     expect(0, *[w for w in part if w not in ("--checkpoint", at("ck"))], "--save", at("whole"), env=env)
@@ -239,7 +239,7 @@ def test_pictures(at):
     expect(2, "train", "--checkpoint", at("ck2"), "--resume", env=env, err="data_content")
 
     # classes alone: no test set
-    expect(0, *[at("pics/train") if w == at("pics") else w for w in one], env=env, out="train loss", err="14 + 0 images")
+    expect(0, *[at("pics/train") if w == at("pics") else w for w in one], env=env, out="train loss", err="14 train images 28x28x3")
     expect(2, "eval", "--model", "lenet", "--weights", at("a"), "--data", at("pics/train"), "--size", 28, "--devices", device, env=env,
            err=("has no test samples", "test/CLASS/"))
     # no room for a copy: memory, with a warning

@@ -91,6 +91,17 @@ def predictions(at):
     shown = expect(0, "eval", "--weights", at("w.st"), "--data", at("data"), "--devices", DEVICE, "--confusion", "--quiet", out=("confusion: rows", "precision")).stdout
     check(max(map(len, shown.split("\n", 1)[1].splitlines())) <= 80, f"80 columns:\n{shown}")
 
+    # what training held out, as the epoch's line had it
+    split = ["--data", at("data"), "--val-split", 0.3, "--seed", 5, "--devices", DEVICE, "--quiet"]
+    expect(0, "train", "--model", "lenet", *split, "--batch", 35, "--epochs", 1, "--lr", 0.1, "--save", at("v.st"), "--log", at("v.log"))
+    logged = [one["val_acc"] for one in map(read_json, read(at("v.log")).splitlines()) if "val_acc" in one][-1]
+    done = read_json(expect(0, "eval", "--weights", at("v.st"), *split, "--json", "-", "--confusion").stdout)
+    check(done["images"] == 30 and done["val_acc"] == logged and "test_acc" not in done, f"held out: {done}, logged {logged}")
+    check([one["samples"] for one in done["classes"]] == [3] * 10, "three of each class")
+    expect(0, "eval", "--weights", at("v.st"), *split, out="val acc: ")
+    split[3] = 1e-6
+    expect(2, "eval", "--weights", at("v.st"), *split, err=("--val-split 1e-06", "larger part"))
+
     # a folder is the same pictures, whatever the team and the batch
     expect(0, *predict, at("pics"), "--json", at("pics.json"), "--batch", 4, "--devices", device_times(2))
     some = read_json(read(at("pics.json")))["predictions"]

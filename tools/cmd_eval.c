@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * convoy eval: accuracy of trained weights on the test images. */
+ * convoy eval: accuracy of trained weights on the test images, or on those that training held out. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,10 @@ static const option_row rows[] = {
     ROW_NO_DATA_CACHE(FIELD),
     ROW_STRICT(FIELD),
     ROW_NORMALIZE(FIELD),
-    ROW_SEED(FIELD, "seed of synthetic data, as in training"),
+    ROW_VAL_SPLIT(FIELD,
+                  "measure, in place of the test images, those that training with the same --val-split and --seed "
+                  "held out"),
+    ROW_SEED(FIELD, "seed of synthetic data and of --val-split, as in training"),
     {.kind = OPTION_GROUP, .help = "Devices"},
     ROW_DEVICES(FIELD, HELP_DEVICES_TOGETHER),
     ROW_BATCH(FIELD, 1 << 24, "images at a time, all devices together"),
@@ -67,7 +70,8 @@ static const option_table table = {
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
     .about =
-        "Measures the accuracy of trained weights on the test images, on one or more devices, and prints\n"
+        "Measures the accuracy of trained weights on the test images (with --val-split, on\n"
+        "those that training held out), on one or more devices, and prints\n"
         "  test acc: 0.92 (9213 of 10000), 4.1 sec on [devices]\n"
         "Exit 1 also if the loss is not finite; a warning names the tensor or the layer.",
 };
@@ -79,8 +83,8 @@ static bool result_print(const eval_options *options, const program_run *run, co
   char *const labels = fleet ? fleet_labels(fleet) : program_team_labels(run->devices, team);
   bool ok = labels != NULL;
   if (ok && (!options->json || strcmp(options->json, "-") != 0)) {
-    printf("test acc: %.2f (%d of %d), %.1f sec on [%s]\n", result->accuracy, result->correct, result->images,
-           result->seconds, labels);
+    printf("%s acc: %.2f (%d of %d), %.1f sec on [%s]\n", options->images.val_split > 0 ? "val" : "test",
+           result->accuracy, result->correct, result->images, result->seconds, labels);
     if (answers) ok = confusion_print(answers, stdout);
   }
   if (ok && answers && strcmp(options->confusion, "-") != 0) {
@@ -92,11 +96,12 @@ static bool result_print(const eval_options *options, const program_run *run, co
     json_t *const devices = json_array();
     for (int i = 0; i < cvy_devices_count(run->devices); i++)
       json_array_append_new(devices, json_string(cvy_devices_label(run->devices, i)));
-    json_t *const json = json_pack(
-        "{ss ss so so so* so sf si si so so}", "version", cvy_version(), "model", options->model, "weights",
-        program_text_json(options->weights), "data", program_text_json(options->data), "nodes",
-        fleet ? fleet_json(fleet) : NULL, "devices", devices, "test_acc", result->accuracy, "correct", result->correct,
-        "images", result->images, "loss", json_number(result->loss), "sec", json_number(result->seconds));
+    json_t *const json =
+        json_pack("{ss ss so so so* so sf si si so so}", "version", cvy_version(), "model", options->model, "weights",
+                  program_text_json(options->weights), "data", program_text_json(options->data), "nodes",
+                  fleet ? fleet_json(fleet) : NULL, "devices", devices,
+                  options->images.val_split > 0 ? "val_acc" : "test_acc", result->accuracy, "correct", result->correct,
+                  "images", result->images, "loss", json_number(result->loss), "sec", json_number(result->seconds));
     json_t *const more = answers ? confusion_json(answers) : NULL;
     ok = (more || !answers) && (!more || json_object_update(json, more) == 0);
     json_decref(more);
@@ -176,11 +181,17 @@ int cmd_eval(int argc, char **argv) {
       status = options.weights ? cvy_team_load(team, options.weights)
                                : cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_NET});
     if (status == CVY_OK) status = cvy_data_load_end(run.data);
-    if (status == CVY_OK && run.data->test.n == 0) {
-      program_say(
-          "error: data set %s has no test samples: expected a folder with test/CLASS/ or val/CLASS/ in it, as "
-          "CLASS/ alone is for training",
-          run.data->name);
+    const cvy_set set = options.images.val_split > 0 ? CVY_SET_VAL : CVY_SET_TEST;
+    const cvy_samples *const samples = set == CVY_SET_VAL ? &run.data->val : &run.data->test;
+    if (status == CVY_OK && samples->n == 0) {
+      if (set == CVY_SET_VAL)
+        program_say("error: --val-split %g: no class of %s has enough training images for that; expected a larger part",
+                    options.images.val_split, run.data->name);
+      else
+        program_say(
+            "error: data set %s has no test samples: expected a folder with test/CLASS/ or val/CLASS/ in it, as CLASS/ "
+            "alone is for training; --val-split X, with the --seed of training, measures what training held out",
+            run.data->name);
       status = CVY_E_ARGUMENT;
     }
     if (status == CVY_OK) status = cvy_team_attach(team, run.data);
@@ -188,19 +199,19 @@ int cmd_eval(int argc, char **argv) {
     if (status == CVY_OK) progress_status("evaluating");
     wait_line_evaluating();
     if (status == CVY_OK && options.confusion) {
-      answers.samples = &run.data->test;
+      answers.samples = samples;
       answers.classes = cvy_net_classes(run.net);
       answers.names = facts && facts->class_names            ? facts->class_names
                       : run.data->classes == answers.classes ? run.data->class_names
                                                              : NULL;
-      probabilities = calloc((size_t)run.data->test.n * (size_t)answers.classes, sizeof *probabilities);
+      probabilities = calloc((size_t)samples->n * (size_t)answers.classes, sizeof *probabilities);
       answers.probabilities = probabilities;
       if (!probabilities) {
         program_say("error: out of memory");
         status = CVY_E_MEMORY;
       }
     }
-    if (status == CVY_OK) status = cvy_team_classify(team, CVY_SET_TEST, probabilities, &result);
+    if (status == CVY_OK) status = cvy_team_classify(team, set, probabilities, &result);
     progress_wait_end();
     progress_end();
     code = program_exit_code(status);

@@ -40,10 +40,11 @@ void train_say_start(const training *t) {
   if (t->options->quiet) return;
   char *const shares = shares_text(t, t->shares, "+", true);
   char *const nodes = t->fleet ? fleet_labels(t->fleet) : NULL;
-  char val[24] = "";
-  if (d->val.n) snprintf(val, sizeof val, "%d + ", d->val.n);
-  progress_line("%s on %s: %d + %s%d images %dx%dx%d, %d classes\nbatch %s on [%s]", train_options_model(t->options),
-                d->name, d->train.n, val, d->test.n, d->h, d->w, d->c, d->classes, shares ? shares : "?",
+  char val[32] = "", test[32] = "";
+  if (d->val.n) snprintf(val, sizeof val, " + %d val", d->val.n);
+  if (d->test.n) snprintf(test, sizeof test, " + %d test", d->test.n);
+  progress_line("%s on %s: %d train%s%s images %dx%dx%d, %d classes\nbatch %s on [%s]", train_options_model(t->options),
+                d->name, d->train.n, val, test, d->h, d->w, d->c, d->classes, shares ? shares : "?",
                 nodes ? nodes : t->labels);
   free(nodes);
   free(shares);
