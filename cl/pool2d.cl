@@ -3,7 +3,7 @@
  *   max: y[n,p,q,c] = largest x[n, p*stride_h + r - pad_h, q*stride_w + s - pad_w, c] over r < R, s < S inside the
  *        image; NaN if one is there
  *   avg: y = sum * scale, scale = 1/(R*S), or sum / divisor of the window (COUNTED)
- *   backward gathers: dx[n,h,w,c] (+)= sum over the windows (p,q) around (h,w), p outer, q inner, of
+ *   backward: dx[n,h,w,c] (+)= sum over the windows (p,q) around (h,w), p outer, q inner, of
  *     max: dy[p,q] if x[h,w] is the window's y and nothing in front of it in row-major order is (the first NaN where y
  *          is NaN)
  *     avg: dy[p,q] * scale
@@ -18,7 +18,7 @@
  * costs nothing, since memory takes the time. pad < filter: no window lies wholly in padding.
  *
  * Geometry. CPU: a work-group loops over pieces (sample, row, part of the channels), the forward in blocks of 4
- * vectors, so that it reads 256 bytes in a row. SIMT: one work-item per output vector. For large windows
+ * vectors, so that it reads 256 bytes in a row; the maximum's backward over (sample, part of the channels). SIMT: one work-item per output vector. For large windows
  * pool2d_forward_wide: a work-group takes C_LANES vectors of one output, LOCAL / C_LANES work-items go through the
  * window side by side, then a tree. Divisions by runtime sizes are multiplications (fastdiv.clh). */
 #include "fastdiv.clh"
@@ -105,6 +105,8 @@ static inline float divisor(const int row, const int col, const cvy_pool_geometr
 }
 #endif
 
+#if !CVY_CPU || KIND != 0
+
 /* Windows that contain row (column) `i`: first, and one behind the last. */
 static inline int2 around(const int i, const int stride, const cvy_divider by_stride, const int pad, const int filter,
                           const int outputs) {
@@ -145,6 +147,8 @@ static inline floatv gather_windows(global const floatv *x, global const floatv 
   return PASSES(sum, x[(row * pool.w + col) * pool.vecs]);
 }
 
+#endif
+
 #if CVY_CPU
 
 #define N_BLOCK 4
@@ -164,24 +168,74 @@ CVY_ALWAYS_INLINE void pool_block(global const floatv *image, global floatv *out
   for (int k = 0; k < count; k++) out[c + k] = SCALED(result[k], row, col);
 }
 
+/* The channels of a piece: vectors from .x to .y - 1, whole blocks but for the last piece. */
+static inline int2 channels_of(const cvy_pool_geometry pool, const int part) {
+  const int blocks = pool.vecs / N_BLOCK;
+  return (int2)(blocks * part / pool.parts * N_BLOCK,
+                part + 1 == pool.parts ? pool.vecs : blocks * (part + 1) / pool.parts * N_BLOCK);
+}
+
 CVY_KERNEL pool2d_forward(global const floatv *restrict x, global floatv *restrict y, const cvy_pool_geometry pool) {
   const ulong pieces = (ulong)pool.count * pool.p * pool.parts;
   for (ulong piece = CVY_GROUP; piece < pieces; piece += CVY_GROUPS) {
     const int part = (int)(piece % pool.parts), sample = (int)(piece / pool.parts / pool.p),
               row = (int)(piece / pool.parts % pool.p);
-    const int first = pool.vecs / N_BLOCK * part / pool.parts * N_BLOCK;
-    const int last = part + 1 == pool.parts ? pool.vecs : pool.vecs / N_BLOCK * (part + 1) / pool.parts * N_BLOCK;
+    const int2 channels = channels_of(pool, part);
     const int2 rows = inside(row, pool.stride_h, pool.pad_h, pool.r, pool.h);
     global const floatv *const image = x + (size_t)sample * pool.h * pool.w * pool.vecs;
     for (int col = 0; col < pool.q; col++) {
       const int2 cols = inside(col, pool.stride_w, pool.pad_w, pool.s, pool.w);
       global floatv *const out = y + (((size_t)sample * pool.p + row) * pool.q + col) * pool.vecs;
-      int c = first;
-      for (; c + N_BLOCK <= last; c += N_BLOCK) pool_block(image, out, rows, cols, pool, row, col, c, N_BLOCK);
-      for (; c < last; c++) pool_block(image, out, rows, cols, pool, row, col, c, 1);
+      int c = channels.x;
+      for (; c + N_BLOCK <= channels.y; c += N_BLOCK) pool_block(image, out, rows, cols, pool, row, col, c, N_BLOCK);
+      for (; c < channels.y; c++) pool_block(image, out, rows, cols, pool, row, col, c, 1);
     }
   }
 }
+
+#if KIND == 0
+
+/* One window's gradient goes to the first pixel, in row-major order, that is its maximum, in each lane by itself. */
+CVY_ALWAYS_INLINE void scatter_window(global const floatv *x, global floatv *dx, const floatv top, const floatv g,
+                                      const int2 rows, const int2 cols, const cvy_pool_geometry pool) {
+  const intv no_number = top != top;
+  intv open = -1;
+  for (int a = rows.x; a < rows.y; a++)
+    for (int b = cols.x; b < cols.y; b++) {
+      const int at = (a * pool.w + b) * pool.vecs;
+      const floatv here = x[at];
+      const intv hit = open & (here == top | (here != here & no_number));
+      dx[at] += hit ? g : (floatv)(0.0f);
+      open &= ~hit;
+    }
+}
+
+/* Scatters, since a work-group has all windows of its channels: a gather would look at each window once for every pixel
+ * in it, and at the pixels in front of that one. */
+CVY_KERNEL pool2d_backward(global const floatv *restrict x, global const floatv *restrict y,
+                           global const floatv *restrict dy, global floatv *restrict dx, const cvy_pool_geometry pool,
+                           const int accumulate) {
+  const ulong pieces = (ulong)pool.count * pool.parts;
+  for (ulong piece = CVY_GROUP; piece < pieces; piece += CVY_GROUPS) {
+    const int sample = (int)(piece / pool.parts), pixels = pool.h * pool.w;
+    const int2 channels = channels_of(pool, (int)(piece % pool.parts));
+    const size_t in = (size_t)sample * pixels * pool.vecs, out = (size_t)sample * pool.p * pool.q * pool.vecs;
+    if (!accumulate)
+      for (int i = 0; i < pixels; i++)
+        for (int c = channels.x; c < channels.y; c++) dx[in + i * pool.vecs + c] = 0.0f;
+    for (int row = 0; row < pool.p; row++) {
+      const int2 rows = inside(row, pool.stride_h, pool.pad_h, pool.r, pool.h);
+      for (int col = 0; col < pool.q; col++) {
+        const int2 cols = inside(col, pool.stride_w, pool.pad_w, pool.s, pool.w);
+        const size_t at = out + (row * pool.q + col) * pool.vecs;
+        for (int c = channels.x; c < channels.y; c++)
+          scatter_window(x + in + c, dx + in + c, y[at + c], dy[at + c], rows, cols, pool);
+      }
+    }
+  }
+}
+
+#else
 
 CVY_KERNEL pool2d_backward(global const floatv *restrict x, global const floatv *restrict y,
                            global const floatv *restrict dy, global floatv *restrict dx, const cvy_pool_geometry pool,
@@ -201,6 +255,8 @@ CVY_KERNEL pool2d_backward(global const floatv *restrict x, global const floatv 
     }
   }
 }
+
+#endif
 
 #else
 

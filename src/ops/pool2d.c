@@ -106,6 +106,14 @@ void cvy_pool2d_destroy(cvy_pool2d **op) {
 
 static size_t bytes_of(const cvy_shape *shape, int n) { return (size_t)n * cvy_shape_elems(shape) * sizeof(float); }
 
+/* Pieces that the channels are cut into, so that `lines` pieces of work with all channels keep every group busy. */
+static int parts_of(const cvy_pool2d *op, size_t lines) {
+  const size_t wanted = cvy_cpu_groups(cvy_device_get_facts(op->device), SIZE_MAX),
+               vecs = (size_t)(op->params.x.pitch / op->vec);
+  const size_t blocks = vecs < 4 ? 1 : vecs / 4, parts = wanted <= lines ? 1 : (wanted + lines - 1) / lines;
+  return (int)(parts < blocks ? parts : blocks);
+}
+
 /* `count` samples or vectors of `result`, which is y or dx. */
 static cvy_pool_geometry geometry_of(const cvy_pool2d *op, size_t count, const cvy_shape *result) {
   const cvy_pool2d_params *const p = &op->params;
@@ -147,9 +155,8 @@ cvy_status cvy_pool2d_forward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buffe
   cvy_grid grid;
   if (facts->cpu_shaped) {
     /* rows of outputs, and their channels in parts of 4 vectors if there are fewer rows than work-groups */
-    const size_t lines = (size_t)n * (size_t)out->h, wanted = cvy_cpu_groups(facts, SIZE_MAX);
-    const size_t blocks = g.vecs < 4 ? 1 : (size_t)g.vecs / 4, parts = wanted <= lines ? 1 : wanted / lines;
-    g.parts = (int)(parts < blocks ? parts : blocks);
+    const size_t lines = (size_t)n * (size_t)out->h;
+    g.parts = parts_of(op, lines);
     grid = (cvy_grid){.global = {cvy_cpu_groups(facts, lines * (size_t)g.parts)}, .local = {1}};
   } else {
     grid = (cvy_grid){
@@ -179,9 +186,12 @@ cvy_status cvy_pool2d_backward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buff
     y = NULL;
   }
   const size_t total = (size_t)n * cvy_shape_elems(in) / (size_t)op->vec;
-  const cvy_pool_geometry g = geometry_of(op, facts->cpu_shaped ? (size_t)n : total, in);
+  cvy_pool_geometry g = geometry_of(op, facts->cpu_shaped ? (size_t)n : total, in);
+  const bool scatters = facts->cpu_shaped && op->params.kind == CVY_POOL_MAX;
+  if (scatters) g.parts = parts_of(op, (size_t)n);
+  const size_t pieces = (size_t)n * (size_t)(scatters ? g.parts : in->h);
   const cvy_grid grid =
-      facts->cpu_shaped ? (cvy_grid){.global = {cvy_cpu_groups(facts, (size_t)n * (size_t)in->h)}, .local = {1}}
+      facts->cpu_shaped ? (cvy_grid){.global = {cvy_cpu_groups(facts, pieces)}, .local = {1}}
                         : (cvy_grid){.global = {cvy_round_up(total, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
   CVY_TRY(CVY_LAUNCH(queue, op->backward, grid, CVY_BUF(x), CVY_BUF(y), CVY_BUF(dy), CVY_BUF(dx), CVY_STRUCT(g),
                      CVY_INT(accumulate)));
