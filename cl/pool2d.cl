@@ -18,9 +18,10 @@
  * costs nothing, since memory takes the time. pad < filter: no window lies wholly in padding.
  *
  * Geometry. CPU: a work-group loops over pieces (sample, row, part of the channels), the forward in blocks of 4
- * vectors, so that it reads 256 bytes in a row; the maximum's backward over (sample, part of the channels). SIMT: one work-item per output vector. For large windows
- * pool2d_forward_wide: a work-group takes C_LANES vectors of one output, LOCAL / C_LANES work-items go through the
- * window side by side, then a tree. Divisions by runtime sizes are multiplications (fastdiv.clh). */
+ * vectors, so that it reads 256 bytes in a row; the maximum's backward over (sample, part of the channels). SIMT: one
+ * work-item per output vector. For large windows pool2d_forward_wide: a work-group takes C_LANES vectors of one
+ * output, LOCAL / C_LANES work-items go through the window side by side, then a tree. Divisions by runtime sizes are
+ * multiplications (fastdiv.clh). */
 #include "fastdiv.clh"
 #include "pool2d_args.clh"
 #include "vector.clh"

@@ -420,7 +420,41 @@ CHECK_TEST(resnet18) {
   check_layout(net);
 }
 
-/* Only convolutions and linear layers take a narrow input. */
+/* What cvy_net_layer and cvy_net_memory tell. */
+CHECK_TEST(told) {
+  cvy_net *net;
+  cvy_layer_info l;
+  size_t bytes[3];
+  check_ok(cvy_net_create(3, 8, 8, &net));
+  check_own(d, net, check_close_net);
+  const cvy_conv2d_spec wide = {.filters = 6, .kernel = {3, 5}, .stride = {1, 2}, .pad = {1, 2}, .groups = 3};
+  const cvy_node a = cvy_net_conv2d(net, 0, "a", &wide),
+                 b = cvy_net_activation(net, a, CVY_ACTIVATION_HARD_SWISH, 0, 0),
+                 c = cvy_net_concat(net, (const cvy_node[]){b, a, b}, 3);
+  cvy_node x = cvy_net_maxpool(net, c, &(cvy_pool2d_spec){.kernel = {2, 2}});
+  for (int i = 0; i < 6; i++) x = cvy_net_activation(net, x, CVY_ACTIVATION_SIGMOID, 0, 0);
+  x = cvy_net_linear(net, x, "z", 4, false);
+  assert_true(!cvy_net_layer(net, 0, &l));
+  check_fails(cvy_net_memory(net, 1, CVY_MEMORY_TRAINING, bytes), CVY_E_ARGUMENT, "the network is not finished");
+  check_ok(cvy_net_finish(net, x));
+  assert_true(cvy_net_layer(net, 0, &l) && l.n_inputs == 0 && !cvy_net_layer(net, -1, &l));
+  assert_true(cvy_net_layer(net, a, &l) && l.n_inputs == 1 && l.inputs[0] == 0 && l.groups == 3);
+  assert_string_equal(l.kind, "conv2d");
+  assert_true(l.kernel[0] == 3 && l.kernel[1] == 5 && l.stride[0] == 1 && l.stride[1] == 2);
+  assert_true(l.channels == 6 && l.height == 8 && l.width == 4 && l.params == 6 * 15 + 6);
+  assert_true(l.multiply_adds == 6 * 15 * 8 * 4);
+  assert_true(cvy_net_layer(net, b, &l) && l.n_inputs == 1 && l.groups == 0 && l.multiply_adds == 0);
+  assert_string_equal(l.kind, "hard_swish");
+  assert_true(cvy_net_layer(net, c, &l) && l.n_inputs == 3 && l.channels == 18);
+  assert_true(l.inputs[0] == b && l.inputs[1] == a && l.inputs[2] == b);
+  assert_true(cvy_net_layer(net, c + 1, &l) && l.kernel[1] == 2 && l.stride[1] == 2 && l.groups == 1);
+  for (int use = 0; use < 3; use++) check_ok(cvy_net_memory(net, 4, (cvy_memory_use)use, &bytes[use]));
+  assert_true(bytes[CVY_MEMORY_INFERENCE] < bytes[CVY_MEMORY_RECOMPUTE]);
+  assert_true(bytes[CVY_MEMORY_RECOMPUTE] < bytes[CVY_MEMORY_TRAINING]);
+  check_fails(cvy_net_memory(net, 0, CVY_MEMORY_TRAINING, bytes), CVY_E_ARGUMENT, "memory of 0 samples");
+  check_fails(cvy_net_memory(net, 1, (cvy_memory_use)3, bytes), CVY_E_ARGUMENT, "no use 3");
+}
+
 /* Frozen parameters lie behind the rest, in buckets of its own, and rules follow globs. */
 CHECK_TEST(resnets_of_imagenet) {
   static const struct {

@@ -3,9 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "tools/class_table.h"
 #include "tools/option_rows.h"
 #include "tools/program_common.h"
+#include "tools/progress.h"
 
 typedef struct net_options {
   const char *dot;
@@ -27,13 +30,23 @@ static const option_table table = {
     .least_operands = 1,
     .most_operands = 1,
     .about =
-        "Lists the layers of a network with the shapes of what they make (channels, height, width), their parameters "
-        "and "
-        "the multiply-adds of a forward pass per image, and says how much memory training and evaluation take on a "
-        "device: "
-        "for the weights once, and for each image of a share.\n"
+        "Lists the layers of a network: kind with kernel, stride and groups, the layers that it reads, the shape of\n"
+        "what it makes (channels, height, width), parameters, and millions of multiply-adds of a forward pass per\n"
+        "image. Says how much memory training and evaluation take on a device: for the weights once, and for each\n"
+        "image of its share.\n"
         "Nodes of an ONNX file that cannot be taken are all named, with exit status 2.",
 };
+
+/* "conv2d 3x3/2 g32": kernel, stride and groups where there is something to say. */
+static void kind_text(const cvy_layer_info *l, char *room, size_t size) {
+  int n = snprintf(room, size, "%s", l->kind);
+  if (l->kernel[0]) n += snprintf(room + n, size - (size_t)n, " %dx%d", l->kernel[0], l->kernel[1]);
+  if (l->stride[0] != l->stride[1]) n += snprintf(room + n, size - (size_t)n, "/%dx%d", l->stride[0], l->stride[1]);
+  else if (l->stride[0] > 1) n += snprintf(room + n, size - (size_t)n, "/%d", l->stride[0]);
+  if (l->groups > 1) snprintf(room + n, size - (size_t)n, " g%d", l->groups);
+}
+
+enum { KIND_MOST = 64 };
 
 static bool write_dot(const cvy_net *net, const char *path) {
   char *text = NULL;
@@ -43,11 +56,12 @@ static bool write_dot(const cvy_net *net, const char *path) {
   fprintf(out, "digraph net {\n  node [shape=box];\n");
   for (int i = 0; i < cvy_net_layer_count(net); i++) {
     cvy_layer_info l;
+    char kind[KIND_MOST];
     if (!cvy_net_layer(net, i, &l)) continue;
-    fprintf(out, "  n%d [label=\"%s%s%s\\n%d x %d x %d\"];\n", i, l.kind, *l.name ? " " : "", l.name, l.channels,
+    kind_text(&l, kind, sizeof kind);
+    fprintf(out, "  n%d [label=\"%s%s%s\\n%d x %d x %d\"];\n", i, kind, *l.name ? " " : "", l.name, l.channels,
             l.height, l.width);
-    for (int k = 0; k < 2; k++)
-      if (l.input[k] >= 0) fprintf(out, "  n%d -> n%d;\n", l.input[k], i);
+    for (int k = 0; k < l.n_inputs; k++) fprintf(out, "  n%d -> n%d;\n", l.inputs[k], i);
   }
   fprintf(out, "}\n");
   const bool ok = fclose(out) == 0 && program_write(path, text);
@@ -55,33 +69,65 @@ static bool write_dot(const cvy_net *net, const char *path) {
   return ok;
 }
 
-static int print(const cvy_net *net) {
-  enum { IMAGES = 32 };
-  size_t params = 0, training, inference;
-  double multiply_adds = 0;
-  printf("%-5s %-10s %-34s %-10s %16s %12s %14s\n", "layer", "kind", "name", "reads", "makes", "parameters",
-         "multiply-adds");
+/* "3,5", or of many "3,5,+22". */
+static void reads_text(const cvy_layer_info *l, char *room, size_t size) {
+  enum { MOST = 2 };
+  int n = 0;
+  room[0] = '\0';
+  for (int k = 0; k < l->n_inputs && k < MOST; k++)
+    n += snprintf(room + n, size - (size_t)n, "%s%d", k ? "," : "", l->inputs[k]);
+  if (l->n_inputs > MOST) snprintf(room + n, size - (size_t)n, ",+%d", l->n_inputs - MOST);
+}
+
+enum { OTHER_COLUMNS = 4 + 1 + 1 + 1 + 10 + 1 + 12 + 1 + 9 + 1 + 8, NAME_LEAST = 12 };
+
+/* Widths of the columns of kinds and names. Names are cut in front where a terminal is too narrow, never in a file. */
+static void widths_of(const cvy_net *net, int *kinds, int *names) {
+  char kind[KIND_MOST];
+  *kinds = *names = 4;
   for (int i = 0; i < cvy_net_layer_count(net); i++) {
     cvy_layer_info l;
-    char reads[32] = "", makes[48];
     if (!cvy_net_layer(net, i, &l)) continue;
-    if (l.input[1] >= 0) snprintf(reads, sizeof reads, "%d,%d", l.input[0], l.input[1]);
-    else if (l.input[0] >= 0) snprintf(reads, sizeof reads, "%d", l.input[0]);
+    kind_text(&l, kind, sizeof kind);
+    if ((int)strlen(kind) > *kinds) *kinds = (int)strlen(kind);
+    if ((int)strlen(l.name) > *names) *names = (int)strlen(l.name);
+  }
+  if (!isatty(STDOUT_FILENO)) return;
+  const int room = progress_columns() - OTHER_COLUMNS - *kinds;
+  if (*names > room) *names = room > NAME_LEAST ? room : NAME_LEAST;
+}
+
+static int print(const cvy_net *net) {
+  enum { IMAGES = 32 };
+  static const char *const uses[] = {"training", "training with --recompute", "evaluation"};
+  size_t params = 0;
+  double multiply_adds = 0;
+  int kinds, names;
+  widths_of(net, &kinds, &names);
+  printf("%4s %-*s %-*s %-10s %12s %9s %8s\n", "", kinds, "kind", names, "name", "reads", "makes", "params", "MMACs");
+  for (int i = 0; i < cvy_net_layer_count(net); i++) {
+    cvy_layer_info l;
+    char kind[KIND_MOST], reads[48], makes[48];
+    if (!cvy_net_layer(net, i, &l)) continue;
+    kind_text(&l, kind, sizeof kind);
+    reads_text(&l, reads, sizeof reads);
     snprintf(makes, sizeof makes, "%dx%dx%d", l.channels, l.height, l.width);
-    printf("%-5d %-10s %-34s %-10s %16s %12zu %14.0f\n", i, l.kind, l.name, reads, makes, l.params, l.multiply_adds);
+    printf("%4d %-*s ", i, kinds, kind);
+    class_cell(stdout, l.name, names, true);
+    printf(" %-10s %12s %9zu %8.2f\n", reads, makes, l.params, l.multiply_adds / 1e6);
     params += l.params;
     multiply_adds += l.multiply_adds;
   }
-  cvy_status status = cvy_net_memory(net, IMAGES, false, &training);
-  if (status == CVY_OK) status = cvy_net_memory(net, IMAGES, true, &inference);
-  if (status != CVY_OK) return program_exit_code(status);
   printf("\n%zu parameters in %d tensors, %.0f multiply-adds forward per image\n", params, cvy_net_param_count(net),
          multiply_adds);
-  printf(
-      "memory: %.1f MiB for weights, gradients and momentum on each device; per image %.2f MiB in training, %.2f MiB "
-      "in evaluation\n",
-      3 * 4.0 * (double)params / (1 << 20), (double)training / IMAGES / (1 << 20),
-      (double)inference / IMAGES / (1 << 20));
+  printf("memory of a device: %.1f MiB for weights, gradients and momentum; for each image of its share\n",
+         3 * 4.0 * (double)params / (1 << 20));
+  for (int use = 0; use < 3; use++) {
+    size_t bytes;
+    const cvy_status status = cvy_net_memory(net, IMAGES, (cvy_memory_use)use, &bytes);
+    if (status != CVY_OK) return program_exit_code(status);
+    printf("  %8.2f MiB in %s\n", (double)bytes / IMAGES / (1 << 20), uses[use]);
+  }
   return EXIT_DONE;
 }
 

@@ -117,17 +117,23 @@ int cvy_net_classes(const cvy_net *net);
 
 /* After finish: the layers in the order in which they run; layer 0 is the input. */
 typedef struct cvy_layer_info {
-  const char *kind, *name;     /* "conv2d"; "" for layers without parameters; borrowed */
-  cvy_node input[2];           /* the layers that it reads, -1: none */
+  const char *kind, *name; /* "conv2d", of an activation "hard_swish"; "" for layers without parameters; borrowed */
+  const cvy_node *inputs;  /* the layers that it reads, n_inputs of them; borrowed */
+  int n_inputs;
+  int kernel[2], stride[2],
+      groups;                  /* rows and columns, of convolutions and pools (groups 1 there); 0 of other layers */
   int channels, height, width; /* of what it makes */
   size_t params;
   double multiply_adds; /* of a forward pass, per sample: convolutions and linear layers, 0 else */
 } cvy_layer_info;
 int cvy_net_layer_count(const cvy_net *net);
 bool cvy_net_layer(const cvy_net *net, int i, cvy_layer_info *out);
-/* Bytes of activations and their gradients that a device needs for n samples at a time. CVY_E_ARGUMENT ·
- * CVY_E_MEMORY. */
-cvy_status cvy_net_memory(const cvy_net *net, int n, bool inference, size_t *bytes);
+/* What a device has to hold for cvy_net_memory: activations and their gradients; those of segments, which are computed
+ * again (cvy_team_params.recompute); or of a forward pass alone. */
+typedef enum cvy_memory_use { CVY_MEMORY_TRAINING = 0, CVY_MEMORY_RECOMPUTE, CVY_MEMORY_INFERENCE } cvy_memory_use;
+/* Its bytes for n samples at a time; a CPU may need less, where it makes a convolution and its pool in one.
+ * CVY_E_ARGUMENT · CVY_E_MEMORY. */
+cvy_status cvy_net_memory(const cvy_net *net, int n, cvy_memory_use use, size_t *bytes);
 
 /* The two networks of the book, written with the functions above. */
 cvy_status cvy_net_resnet18(int channels, int height, int width, int classes, cvy_net **out);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * What a network consists of, for people (convoy/net.h). */
+#include <string.h>
+
 #include "src/nn/graph.h"
 #include "src/nn/plan.h"
 
@@ -8,12 +10,18 @@ int cvy_net_layer_count(const cvy_net *net) { return net && net->finished ? net-
 bool cvy_net_layer(const cvy_net *net, int i, cvy_layer_info *out) {
   if (!out || i < 0 || i >= cvy_net_layer_count(net)) return false;
   const cvy_layer *const l = &net->layers[i];
-  *out = (cvy_layer_info){.kind = cvy_layer_kind_name(l->kind),
-                          .name = l->name,
-                          .input = {l->input[0], l->input[1]},
-                          .channels = l->shape.c,
-                          .height = l->shape.h,
-                          .width = l->shape.w};
+  *out = (cvy_layer_info){
+      .kind = l->kind == CVY_LAYER_ACTIVATION ? cvy_activation_name(l->activation.kind) : cvy_layer_kind_name(l->kind),
+      .name = l->name,
+      .channels = l->shape.c,
+      .height = l->shape.h,
+      .width = l->shape.w};
+  out->inputs = cvy_layer_inputs(net, i, &out->n_inputs);
+  if (l->kind == CVY_LAYER_CONV2D || l->kind == CVY_LAYER_MAXPOOL || l->kind == CVY_LAYER_AVGPOOL) {
+    memcpy(out->kernel, l->kernel, sizeof out->kernel);
+    memcpy(out->stride, l->stride, sizeof out->stride);
+    out->groups = l->kind == CVY_LAYER_CONV2D ? l->groups : 1;
+  }
   for (int k = 0; k < 2; k++)
     if (l->param[k] >= 0) out->params += net->layout.params[l->param[k]].elems;
   if (l->kind == CVY_LAYER_CONV2D || l->kind == CVY_LAYER_LINEAR)
@@ -21,14 +29,18 @@ bool cvy_net_layer(const cvy_net *net, int i, cvy_layer_info *out) {
   return true;
 }
 
-cvy_status cvy_net_memory(const cvy_net *net, int n, bool inference, size_t *bytes) {
+cvy_status cvy_net_memory(const cvy_net *net, int n, cvy_memory_use use, size_t *bytes) {
   cvy_status status = CVY_OK;
   cvy_plan *plan = NULL;
   *bytes = 0;
   CVY_REQUIRE(cvy_net_layer_count(net) && n >= 1 && n <= cvy_net_indexable(net), CVY_E_ARGUMENT,
               "memory of %d samples: the network is not finished, or takes 1 to %d samples at a time", n,
               net ? cvy_net_indexable(net) : 0);
-  CVY_TRY(cvy_plan_create(net, &(cvy_plan_params){.n = n, .inference = inference}, &plan));
+  CVY_REQUIRE(use == CVY_MEMORY_TRAINING || use == CVY_MEMORY_RECOMPUTE || use == CVY_MEMORY_INFERENCE, CVY_E_ARGUMENT,
+              "memory: there is no use %d", (int)use);
+  const cvy_plan_params params = {
+      .n = n, .inference = use == CVY_MEMORY_INFERENCE, .recompute = use == CVY_MEMORY_RECOMPUTE};
+  CVY_TRY(cvy_plan_create(net, &params, &plan));
   *bytes = plan->arenas_bytes;
 fail:
   cvy_plan_destroy(&plan);
