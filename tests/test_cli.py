@@ -222,7 +222,7 @@ def test_help(at):
         "bench exchange": "model buckets time devices json quiet",
         "bench scaling": "model batch steps rounds extrapolate conv-algo math tune devices json quiet",
         "bench fleet": "model batch shares exchange steps rounds conv-algo math tune nodes node port fleet-key fleet-wait no-fleet devices json quiet",
-        "predict": "weights model input classes devices batch conv-algo math top json csv quiet",
+        "predict": "weights model input classes normalize devices batch conv-algo math top json csv quiet",
         "data": "data-dir classes size gray val-split no-data-cache strict normalize augment seed sheet json quiet",
         "report": "out csv tensorboard",
         "eval": "weights model data data-dir classes size gray val-split no-data-cache strict normalize seed devices batch conv-algo math json confusion quiet nodes node port fleet-key fleet-wait no-fleet",

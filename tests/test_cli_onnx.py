@@ -73,6 +73,19 @@ def test_onnx_there_and_back(at):
     expect(0, "eval", "--weights", at("v.st"), "--model", at("net.onnx"), *data, out="test acc")
     expect(0, "export", "--weights", at("v.st"), "--model", at("net.onnx"), "--out", at("back.onnx"))
     expect(1, "train", "--model", at("absent.onnx"), *data, err="absent.onnx")
+    # predictions by the values in the file are those of the weights; pictures are fitted and become gray
+    with open(at("p.ppm"), "wb") as f:
+        f.write(b"P6\n40 30\n255\n" + bytes(i * 7 % 251 for i in range(40 * 30 * 3)))
+    predict = ["predict", "--devices", DEVICE, "--quiet", "--json", "-", at("p.ppm")]
+    expect(0, "train", "--init-from", at("w.st"), "--model", "lenet", *data, "--size", 28, "--gray", "--batch", 32, "--max-steps", 1, "--lr", 1e-30, "--no-eval",
+           "--save", at("sized.st"))
+    expect(0, "export", "--weights", at("sized.st"), "--out", at("sized.onnx"))
+    want = expect(0, *predict, "--weights", at("sized.st")).stdout
+    check(expect(0, *predict, "--model", at("sized.onnx")).stdout == want, "predictions of the ONNX file")
+    check(expect(0, *predict, "--model", at("sized.onnx"), "--normalize", "0.5/0.25").stdout != want, "normalised pictures")
+    expect(2, *predict, "--model", at("sized.onnx"), "--normalize", "dataset", err="no data set here")
+    expect(2, *predict, "--model", at("sized.onnx"), "--input", "20x20x1", err=("1x28x28", "1x20x20"))
+    expect(2, *predict, "--weights", at("sized.st"), "--normalize", "0.5/0.25", err="says how its pictures were normalised")
 
 
 if __name__ == "__main__":

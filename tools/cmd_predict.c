@@ -7,6 +7,7 @@
 
 #include "src/base/file.h"
 #include "tools/class_table.h"
+#include "tools/input_options.h"
 #include "tools/option_rows.h"
 #include "tools/program_common.h"
 #include "tools/progress.h"
@@ -16,6 +17,7 @@
 typedef struct predict_options {
   const char *weights, *devices, *json, *csv, *conv_algo;
   const char *model;
+  normalize_option normalize;
   int math;
   int64_t classes, batch, top, input[3];
   bool quiet;
@@ -29,12 +31,13 @@ static const option_row rows[] = {
     {.kind = OPTION_TEXT,
      .name = "weights",
      FIELD(weights),
-     .required = true,
+     .absent = "those of the ONNX file that --model names",
      .unit = "safetensors file",
      .help = "the trained weights, or a checkpoint"},
     ROW_MODEL_OF_WEIGHTS(FIELD, "the network that they belong to, where their file does not say it"),
     ROW_NET_INPUT(FIELD, ABSENT_OF_WEIGHTS, "its input, where the file does not say it"),
     ROW_NET_CLASSES(FIELD, ABSENT_OF_WEIGHTS, "its classes, where the file does not say it"),
+    ROW_NORMALIZE(FIELD),
     {.kind = OPTION_GROUP, .help = "Devices"},
     ROW_DEVICES(FIELD, HELP_DEVICES_TOGETHER),
     ROW_BATCH(FIELD, 1 << 24, "pictures at a time, all devices together"),
@@ -54,7 +57,7 @@ static const option_row rows[] = {
 };
 static const option_table table = {
     .verb = "predict",
-    .usage = "--weights F [options] PICTURE...",
+    .usage = "--weights F|--model F.onnx [options] PICTURE...",
     .operand = "PICTURE",
     .least_operands = 1,
     .most_operands = INT_MAX,
@@ -64,6 +67,8 @@ static const option_table table = {
         "Tells the most probable classes of pictures, by trained weights, on one or more devices.\n"
         "PICTURE is a JPEG, PNG, PGM or PPM file, a folder with such files, an idx file of images (each\n"
         "of its rows is a picture), or - for a list of names on stdin, one in a line.\n"
+        "Weights files say how pictures become the network's input. For an ONNX file their shorter side is\n"
+        "resized to it and the middle taken, and --normalize says what its training did.\n"
         "A picture that cannot be read is named, the others are predicted, and the exit status is 1.",
 };
 
@@ -199,7 +204,8 @@ static int check(const predict_options *o, const char *const *pictures, int n) {
   if (o->json && o->csv && strcmp(o->json, "-") == 0 && strcmp(o->csv, "-") == 0)
     return options_error("predict", "--json - and --csv -: expected one of them on stdout");
   const program_file outputs[] = {{"--json", o->json}, {"--csv", o->csv}, {0}},
-                     inputs[] = {{"--weights", o->weights}, {0}};
+                     inputs[] = {
+                         {"--weights", o->weights}, {"--model", cvy_onnx_is_file(o->model) ? o->model : NULL}, {0}};
   int code = program_check_outputs("predict", outputs, inputs);
   for (int i = 0; i < n && code == EXIT_DONE; i++)
     code = program_check_outputs("predict", outputs, (const program_file[]){{"the picture", pictures[i]}, {0}});
@@ -212,7 +218,7 @@ static int check(const predict_options *o, const char *const *pictures, int n) {
 
 /* The facts that the options give for a file without them. */
 static int facts_of_options(const predict_options *o, cvy_model_facts *out) {
-  if (!o->input[0] || !o->classes)
+  if ((!o->input[0] || !o->classes) && o->weights)
     return options_error("predict",
                          "--%s is missing: %s does not say what its network takes; expected --input HxWxC and "
                          "--classes N",
@@ -221,12 +227,22 @@ static int facts_of_options(const predict_options *o, cvy_model_facts *out) {
                            .height = (int)o->input[0],
                            .width = (int)o->input[1],
                            .channels = (int)o->input[2],
-                           .classes = (int)o->classes};
+                           .classes = (int)o->classes,
+                           .n_channels = o->normalize.n_channels};
+  if (o->normalize.of_data)
+    return options_error("predict",
+                         "--normalize dataset: there is no data set here; expected the values that training "
+                         "told, M,.../S,...");
+  memcpy(out->mean, o->normalize.mean, sizeof out->mean);
+  memcpy(out->deviation, o->normalize.deviation, sizeof out->deviation);
   return EXIT_DONE;
 }
 
 /* An option that says something else than the file. */
 static int check_facts(const predict_options *o, const cvy_model_facts *f) {
+  if (o->normalize.text)
+    return options_error("predict", "--normalize %s: %s says how its pictures were normalised; expected no such option",
+                         o->normalize.text, o->weights);
   if (o->input[0] && (o->input[0] != f->height || o->input[1] != f->width || o->input[2] != f->channels))
     return options_error("predict", "--input %lldx%lldx%lld: the network of %s takes %dx%dx%d", (long long)o->input[0],
                          (long long)o->input[1], (long long)o->input[2], o->weights, f->height, f->width, f->channels);
@@ -251,7 +267,7 @@ static int run(prediction *p, const cvy_model_facts *given) {
   const predict_options *const o = p->options;
   progress_start(o->quiet, 1, 0);
   wait_line_begin();
-  cvy_status status = cvy_model_open(o->weights, o->devices,
+  cvy_status status = cvy_model_open(o->weights ? o->weights : o->model, o->devices,
                                      &(cvy_model_params){.batch = (int)o->batch,
                                                          .facts = given,
                                                          .model = given ? NULL : o->model,
@@ -286,10 +302,13 @@ int cmd_predict(int argc, char **argv) {
                          "mpirun or srun has started %d processes of it: expected one, with its devices in "
                          "--devices",
                          cvy_fleet_started());
+  if (!options_given(&table, given, "normalize")) o.normalize = (normalize_option){0};
+  if (!o.weights && !cvy_onnx_is_file(o.model))
+    return options_error("predict", "--weights F is missing: expected a file with trained weights, or --model F.onnx");
   code = check(&o, pictures, n);
   if (code != EXIT_DONE) return code;
   cvy_model_facts *facts = NULL, by_hand;
-  code = weights_facts("predict", o.weights, &o.model, &facts);
+  if (o.weights) code = weights_facts("predict", o.weights, &o.model, &facts);
   if (code == EXIT_DONE) code = facts ? check_facts(&o, facts) : facts_of_options(&o, &by_hand);
   if (code != EXIT_DONE) {
     cvy_model_facts_free(&facts);

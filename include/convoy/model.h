@@ -34,14 +34,16 @@ typedef struct cvy_model cvy_model;
 /* Zero means the default everywhere. */
 typedef struct cvy_model_params {
   int batch;                    /* samples at a time, all devices together, for which memory is planned; 0: 256 */
-  const cvy_model_facts *facts; /* for a file that has none; copied */
+  const cvy_model_facts *facts; /* for a file that has none; of an ONNX file what it does not say, 0 else; copied */
   const char *model;            /* an ONNX file instead of the one that the file names; NULL: that one */
   const char *conv_algo;        /* as in cvy_team_params */
   cvy_math math;
   const cvy_stop *stop; /* requested: a prediction ends with CVY_E_INTERRUPTED; borrowed */
 } cvy_model_params;
-/* Opens a weights file or checkpoint on the devices of a selector (cvy_devices_select; NULL: "auto"). params may be
- * NULL. CVY_E_ARGUMENT also: neither the file nor params say which network it is. Other errors as of cvy_model_net,
+/* Opens a weights file, a checkpoint or an ONNX file with weights on the devices of a selector (cvy_devices_select;
+ * NULL: "auto"). params may be NULL. An ONNX file says nothing of how pictures become its input: without facts their
+ * shorter side is resized to it and the middle taken, they become gray for one channel, and x = byte / 255.
+ * CVY_E_ARGUMENT also: neither the file nor params say which network it is. Other errors as of cvy_model_net,
  * cvy_devices_select, cvy_team_create and cvy_team_load. */
 cvy_status cvy_model_open(const char *path, const char *devices, const cvy_model_params *params, cvy_model **out);
 void cvy_model_close(cvy_model **model);

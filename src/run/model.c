@@ -67,19 +67,48 @@ fail:
 
 /* ---- predictions ---- */
 
-/* Takes the facts of the file, else the caller's. */
-static cvy_status find_facts(const char *path, const cvy_model_facts *given, cvy_model_facts **out) {
+static cvy_status copy_facts(const char *path, const cvy_model_facts *facts, cvy_model_facts **out) {
   cvy_status status = CVY_OK;
   char *text = NULL;
-  CVY_TRY(cvy_model_facts_read(path, out));
-  if (*out && ((*out)->model || !given)) return CVY_OK;
-  cvy_model_facts_free(out);
-  CVY_REQUIRE(given, CVY_E_ARGUMENT,
-              "%s does not say which network its weights belong to: name the model, its input and classes", path);
-  CVY_TRY(cvy_facts_write(given, &text));
+  CVY_TRY(cvy_facts_write(facts, &text));
   CVY_TRY(cvy_facts_parse(path, text, out));
 fail:
   cvy_free(text);
+  return status;
+}
+
+/* The network of an ONNX file and the facts of it: the caller's, who may leave out all that the file says. */
+static cvy_status open_onnx(const char *path, const cvy_model_facts *given, cvy_model *m) {
+  cvy_status status = CVY_OK;
+  cvy_model_facts f = given ? *given : (cvy_model_facts){0};
+  CVY_TRY(cvy_net_open(path, f.channels, f.height, f.width, f.classes, &m->net));
+  (void)cvy_net_shape(m->net, 0, &f.channels, &f.height, &f.width);
+  f.model = path;
+  f.classes = cvy_net_classes(m->net);
+  f.gray = f.gray || f.channels == 1;
+  if (!f.size_h && !f.size_w) {
+    f.size_h = f.height == f.width ? -1 : f.height;
+    f.size_w = f.width;
+  }
+  CVY_TRY(copy_facts(path, &f, &m->facts));
+fail:
+  return status;
+}
+
+/* The network that the facts of a weights file name, else the caller's. */
+static cvy_status open_weights(const char *path, const cvy_model_params *p, cvy_model *m) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_model_facts_read(path, &m->facts));
+  if (!m->facts || (!m->facts->model && p->facts)) {
+    cvy_model_facts_free(&m->facts);
+    CVY_REQUIRE(p->facts, CVY_E_ARGUMENT,
+                "%s does not say which network its weights belong to: name the model, its input and classes", path);
+    CVY_TRY(copy_facts(path, p->facts, &m->facts));
+  }
+  cvy_model_facts facts = *m->facts;
+  if (p->model) facts.model = p->model;
+  CVY_TRY(cvy_model_net(path, &facts, &m->net));
+fail:
   return status;
 }
 
@@ -89,10 +118,8 @@ cvy_status cvy_model_open(const char *path, const char *devices, const cvy_model
   cvy_model *m = cvy_calloc(1, sizeof *m);
   *out = NULL;
   CVY_REQUIRE(m, CVY_E_MEMORY, "out of host memory");
-  CVY_TRY(find_facts(path, p.facts, &m->facts));
-  cvy_model_facts facts = *m->facts;
-  if (p.model) facts.model = p.model;
-  CVY_TRY(cvy_model_net(path, &facts, &m->net));
+  const bool onnx = cvy_onnx_is_file(path);
+  CVY_TRY(onnx ? open_onnx(path, p.facts, m) : open_weights(path, &p, m));
   CVY_TRY(cvy_devices_select(devices ? devices : "auto", &m->devices));
   CVY_TRY(cvy_team_create(m->devices, m->net,
                           &(cvy_team_params){.batch = p.batch,
@@ -103,7 +130,7 @@ cvy_status cvy_model_open(const char *path, const char *devices, const cvy_model
                                              .math = p.math,
                                              .stop = p.stop},
                           &m->team));
-  CVY_TRY(cvy_team_load(m->team, path));
+  CVY_TRY(onnx ? cvy_team_init(m->team, &(cvy_init_params){.kind = CVY_INIT_NET}) : cvy_team_load(m->team, path));
   *out = m;
   m = NULL;
 fail:
