@@ -205,7 +205,7 @@ CVY_ALWAYS_INLINE void scatter_window(global const floatv *x, global floatv *dx,
     for (int b = cols.x; b < cols.y; b++) {
       const int at = (a * pool.w + b) * pool.vecs;
       const floatv here = x[at];
-      const intv hit = open & (here == top | (here != here & no_number));
+      const intv hit = open & ((here == top) | ((here != here) & no_number));
       dx[at] += hit ? g : (floatv)(0.0f);
       open &= ~hit;
     }

@@ -17,13 +17,12 @@ typedef struct step {
   cvy_net *net;
   const cvy_layout *layout;
   int n, group, batch;
-  float *w, *running;         /* flat, as the device gets them */
-  int32_t *labels, *numbers;  /* numbers: of the samples in a data set */
-  double **value, **gradient; /* per node: dense (n,h,w,c) */
-  unsigned char **mask;       /* per ReLU node: the device's */
-  double **weight, **dweight,
-      **mag;              /* per parameter: dense (r,s,c,k); sum of |terms| of a bias's or batchnorm's gradient */
-  double **saved, **sums; /* per batchnorm's running list entry */
+  float *w, *running;                /* flat, as the device gets them */
+  int32_t *labels, *numbers;         /* numbers: of the samples in a data set */
+  double **value, **gradient;        /* per node: dense (n,h,w,c) */
+  unsigned char **mask;              /* per ReLU node: the device's */
+  double **weight, **dweight, **mag; /* per parameter: dense (r,s,c,k); sum of |terms| of its gradient */
+  double **saved, **sums;            /* per batchnorm's running list entry */
   double loss;
   int correct;
   double nearest; /* to a corner of all values that are not on it, as a part of 1 + their size; 1: none was near */
@@ -193,7 +192,7 @@ static void forward_layer(step *s, int i, bool training) {
 
 static void backward_conv(step *s, const cvy_layer *l, const double *dy, double *dx) {
   const cvy_conv2d_params p = conv_params(s, l);
-  ref_conv2d_backward_weights(&p, s->n, s->value[l->input[0]], dy, s->dweight[l->param[0]], NULL);
+  ref_conv2d_backward_weights(&p, s->n, s->value[l->input[0]], dy, s->dweight[l->param[0]], s->mag[l->param[0]]);
   if (l->param[1] >= 0)
     ref_reduce_columns((size_t)s->n * (size_t)(l->shape.h * l->shape.w), l->shape.c, dy, s->dweight[l->param[1]],
                        s->mag[l->param[1]]);

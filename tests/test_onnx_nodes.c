@@ -230,6 +230,44 @@ CHECK_TEST(spelled_out) {
   assert_int_equal(kinds[CVY_ACTIVATION_SILU], 1);
 }
 
+/* An activation of an activation, of a sum or of a product of the same tensor: the end of the formula is one. */
+CHECK_TEST(spelled_out_behind) {
+#define GELU(x, z) \
+  "Div " x " root2>" z "a;Erf " z "a>" z "b;Add " z "b 1>" z "c;Mul " x " " z "c>" z "e;Mul " z "e half>" z
+  static const struct {
+    const char *steps;
+    int layers; /* behind the input */
+    cvy_activation_kind last;
+  } cases[] = {
+      {GELU("x", "m") ";" GELU("m", "z"), 2, CVY_ACTIVATION_GELU},
+      {GELU("x", "m") ";" GELU("m", "w") ";" GELU("w", "z"), 3, CVY_ACTIVATION_GELU},
+      {"Tanh x>m;" GELU("m", "z"), 2, CVY_ACTIVATION_GELU},
+      {"Sigmoid x>m;Sigmoid m>s;Mul m s>z", 2, CVY_ACTIVATION_SILU},
+      {"Tanh x>t;Add x t>m;" GELU("m", "z"), 3, CVY_ACTIVATION_GELU},
+      {"Sigmoid x>t;Tanh x>u;Mul u t>m;" GELU("m", "z"), 4, CVY_ACTIVATION_GELU},
+      {GELU("x", "m") ";Sigmoid m>z", 2, CVY_ACTIVATION_SIGMOID},
+  };
+#undef GELU
+  bytes g;
+  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (!check_case(d, "%s", cases[i].steps)) continue;
+    begin(&g);
+    put_steps(&g, cases[i].steps);
+    end(&g, "z", CHANNELS);
+    const cvy_net *const net = import(d, &g, 17);
+    int last = -1, n = 0;
+    for (int l = 1; l < net->n_layers; l++) {
+      const cvy_layer_kind kind = net->layers[l].kind;
+      if (kind == CVY_LAYER_ACTIVATION) last = l;
+      n += kind == CVY_LAYER_ACTIVATION || kind == CVY_LAYER_ADD || kind == CVY_LAYER_MUL;
+    }
+    assert_int_equal(n, cases[i].layers);
+    assert_int_equal(net->layers[last].activation.kind, cases[i].last);
+    check_case_end(d);
+  }
+}
+
 CHECK_TEST(zeros_around) {
   bytes g;
   if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");

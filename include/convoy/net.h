@@ -128,7 +128,7 @@ typedef struct cvy_layer_info {
 } cvy_layer_info;
 int cvy_net_layer_count(const cvy_net *net);
 bool cvy_net_layer(const cvy_net *net, int i, cvy_layer_info *out);
-/* What cvy_net_memory counts: activations and their gradients; those of segments, which are computed
+/* Memory that cvy_net_memory counts: of activations and their gradients; of those in segments, which are computed
  * again (cvy_team_params.recompute); or of a forward pass alone. */
 typedef enum cvy_memory_use { CVY_MEMORY_TRAINING = 0, CVY_MEMORY_RECOMPUTE, CVY_MEMORY_INFERENCE } cvy_memory_use;
 /* Its bytes for n samples at a time; a CPU may need less, where it makes a convolution and its pool in one.

@@ -2,7 +2,8 @@
  * Activations that a file spells out: GELU by Erf or Tanh, SiLU as x * Sigmoid(x), HardSwish as x * HardSigmoid(x) or
  * x * Clip(x + 3, 0, 6) / 6. A formula of a layer's numbers, each by itself, is computed at a few places; where another
  * node needs the result it is compared with the activations that there are. So no order of the steps is required, and
- * each of these is one layer, not several with tensors between. */
+ * each of these is one layer, not several with tensors between. What is none of them as a whole may be one of an
+ * intermediate result, its root: GELU of a Tanh. */
 #include <math.h>
 #include <string.h>
 
@@ -19,8 +20,8 @@ typedef cvy_onnx_formula formula;
 /* Where the activations differ, both sides of their corners, and far out. */
 static const double places[CVY_ONNX_PLACES] = {-11, -7,  -4.5, -3.2, -2.9, -2.5, -1.7, -1,  -0.5, -0.1,
                                                0.2, 0.7, 1,    1.4,  2.2,  2.9,  3.1,  4.5, 7,    11};
-enum { MOST_STEPS = 32 };             /* of a formula: those of GELU are 9 */
-static const double TOLERANCE = 1e-5; /* constants in the files have 6 digits and more */
+enum { MOST_STEPS = 1000, NEAR = 64 }; /* of a formula, and of its end that may be an activation: those of GELU are 9 */
+static const double TOLERANCE = 1e-5;  /* constants in the files have 6 digits and more */
 
 static double between(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 
@@ -62,11 +63,11 @@ static double activation(cvy_activation_kind kind, double x) {
   }
 }
 
-static bool equal(const formula *f, double (*value_at)(cvy_activation_kind, double), cvy_activation_kind kind) {
+static bool equal(const double *at, double (*value_at)(cvy_activation_kind, double), cvy_activation_kind kind) {
   bool same = true;
   for (int i = 0; i < CVY_ONNX_PLACES && same; i++) {
     const double want = value_at(kind, places[i]);
-    same = fabs(f->at[i] - want) <= TOLERANCE * fmax(fabs(want), 0.01);
+    same = fabs(at[i] - want) <= TOLERANCE * fmax(fabs(want), 0.01);
   }
   return same;
 }
@@ -74,6 +75,79 @@ static bool equal(const formula *f, double (*value_at)(cvy_activation_kind, doub
 static double itself(cvy_activation_kind kind, double x) {
   (void)kind;
   return x;
+}
+
+/* The activation without numbers of its own that has these values; false: none has. */
+static bool find_kind(const double *at, cvy_activation_kind *kind) {
+  static const cvy_activation_kind kinds[] = {CVY_ACTIVATION_TANH, CVY_ACTIVATION_SILU,      CVY_ACTIVATION_HARD_SWISH,
+                                              CVY_ACTIVATION_GELU, CVY_ACTIVATION_GELU_TANH, CVY_ACTIVATION_SIGMOID};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    *kind = kinds[i];
+    if (equal(at, activation, kinds[i])) return true;
+  }
+  return false;
+}
+
+/* One of a function of one operand; a and b are HardSigmoid's, or Clip's limits. */
+static double function(const char *op, double x, double a, double b) {
+  if (!strcmp(op, "Erf")) return erf(x);
+  if (!strcmp(op, "Tanh")) return tanh(x);
+  if (!strcmp(op, "Sigmoid")) return 1 / (1 + exp(-x));
+  if (!strcmp(op, "HardSigmoid")) return between(a * x + b, 0, 1);
+  if (!strcmp(op, "Clip")) return between(x, a, b);
+  return fmax(x, 0);
+}
+
+/* The last step at one place, where its inputs have these values. */
+static double apply(const formula *f, double x, double y) {
+  const char *const op = f->node->op_type;
+  if (f->n_in == 1) {
+    y = f->number_first ? x : f->number;
+    x = f->number_first ? f->number : x;
+  }
+  if (!strcmp(op, "Add")) return x + y;
+  if (!strcmp(op, "Sub")) return x - y;
+  if (!strcmp(op, "Mul")) return x * y;
+  if (!strcmp(op, "Div")) return x / y;
+  if (!strcmp(op, "Pow")) return pow(x, y);
+  return function(op, x, (double)f->a, (double)f->b);
+}
+
+/* Values of f as a function of the root, which all its ways to the layer have to pass; false: one does not. */
+static bool compute_from(formula *f, const formula *root, int visit, int *budget) {
+  if (f->visit == visit) return f->from_root;
+  f->visit = visit;
+  f->from_root = f == root;
+  if (f == root) {
+    memcpy(f->again, places, sizeof places);
+    return true;
+  }
+  if (--*budget < 0) return false;
+  for (int k = 0; k < f->n_in; k++)
+    if (!f->in[k] || !compute_from(f->in[k], root, visit, budget)) return false;
+  for (int i = 0; i < CVY_ONNX_PLACES; i++)
+    f->again[i] = apply(f, f->in[0]->again[i], f->n_in > 1 ? f->in[1]->again[i] : 0);
+  return f->from_root = true;
+}
+
+/* The nearest root of which f is a known activation; NULL: there is none. */
+static formula *find_root(state *im, formula *f, cvy_activation_kind *kind) {
+  formula *list[NEAR];
+  int n = 0;
+  list[n++] = f;
+  f->visit = ++im->visit;
+  for (int i = 0; i < n; i++)
+    for (int k = 0; k < list[i]->n_in && n < NEAR; k++) {
+      formula *const in = list[i]->in[k];
+      if (!in || in->visit == list[0]->visit) continue;
+      in->visit = list[0]->visit;
+      list[n++] = in;
+    }
+  for (int i = 1; i < n; i++) {
+    int budget = NEAR;
+    if (compute_from(f, list[i], ++im->visit, &budget) && find_kind(f->again, kind)) return list[i];
+  }
+  return NULL;
 }
 
 static cvy_node node_of(state *im, formula *f);
@@ -93,13 +167,14 @@ static cvy_node last_step(state *im, const formula *f) {
 
 /* The layer that computes f; -1: there is none, and it is refused. */
 static cvy_node node_of(state *im, formula *f) {
-  static const cvy_activation_kind kinds[] = {CVY_ACTIVATION_TANH, CVY_ACTIVATION_SILU,      CVY_ACTIVATION_HARD_SWISH,
-                                              CVY_ACTIVATION_GELU, CVY_ACTIVATION_GELU_TANH, CVY_ACTIVATION_SIGMOID};
+  cvy_activation_kind kind;
   if (f->made >= 0 || f->refused) return f->made;
   const bool direct = f->step == CVY_ONNX_ACTIVATION && !f->in[0];
-  if (!direct && equal(f, itself, 0)) f->made = f->of;
-  for (size_t i = 0; !direct && f->made < 0 && i < sizeof kinds / sizeof *kinds; i++)
-    if (equal(f, activation, kinds[i])) f->made = cvy_net_activation(im->net, f->of, kinds[i], 0, 0);
+  if (!direct && equal(f->at, itself, 0)) f->made = f->of;
+  else if (!direct && find_kind(f->at, &kind)) f->made = cvy_net_activation(im->net, f->of, kind, 0, 0);
+  formula *const root = direct || f->made >= 0 ? NULL : find_root(im, f, &kind);
+  const cvy_node x = root ? node_of(im, root) : -1;
+  if (x >= 0) f->made = cvy_net_activation(im->net, x, kind, 0, 0);
   const int before = im->n_refused;
   if (f->made < 0) f->made = last_step(im, f);
   f->refused = f->made < 0;
@@ -160,7 +235,8 @@ static formula *begin(state *im, const operand *x) {
     if (out) im->status = CVY_E_MEMORY;
     return NULL;
   }
-  *f = (formula){.next = im->formulas, .of = x->of, .made = -1, .flat = x->flat, .node = im->node, .in = {x->from}};
+  *f = (formula){
+      .next = im->formulas, .of = x->of, .made = -1, .flat = x->flat, .node = im->node, .in = {x->from}, .n_in = 1};
   f->depth = x->from ? x->from->depth + 1 : 1;
   im->formulas = f;
   out->kind = CVY_ONNX_FORMULA;
@@ -168,35 +244,28 @@ static formula *begin(state *im, const operand *x) {
   return f;
 }
 
-typedef enum sum { ADD, SUB, MUL, DIV, POW } sum;
-
-static bool take_two(state *im, sum op) {
+static bool take_two(state *im) {
+  const char *const op = im->node->op_type;
+  const bool mul = !strcmp(op, "Mul"), add = !strcmp(op, "Add");
   operand a, b;
   if (im->node->n_input != 2 || !read_operand(im, 0, &a) || !read_operand(im, 1, &b)) return false;
   const bool one = a.of < 0 || b.of < 0, same = a.of == b.of && a.flat == b.flat;
   if ((a.of < 0 && b.of < 0) || (!one && !same)) return false;
-  if (!one && a.plain && b.plain && op != MUL) return false; /* two layers' sum is one */
-  formula *const f = begin(im, a.of < 0 ? &b : &a);
-  if (f && !one && (op == MUL || op == ADD)) {
-    f->step = op == MUL ? CVY_ONNX_PRODUCT : CVY_ONNX_SUM;
+  if (!one && a.plain && b.plain && !mul) return false; /* two layers' sum is one */
+  const operand *const x = a.of < 0 ? &b : &a;
+  formula *const f = begin(im, x);
+  if (!f) return true;
+  if (one) {
+    f->number_first = a.of < 0;
+    f->number = a.of < 0 ? a.number : b.number;
+  } else {
+    if (mul || add) f->step = mul ? CVY_ONNX_PRODUCT : CVY_ONNX_SUM;
+    f->n_in = 2;
     f->in[1] = b.from;
     if (b.from && b.from->depth >= f->depth) f->depth = b.from->depth + 1;
   }
-  for (int i = 0; f && i < CVY_ONNX_PLACES; i++) {
-    const double x = a.of < 0 ? a.number : a.at[i], y = b.of < 0 ? b.number : b.at[i];
-    f->at[i] = op == ADD ? x + y : op == SUB ? x - y : op == MUL ? x * y : op == DIV ? x / y : pow(x, y);
-  }
+  for (int i = 0; i < CVY_ONNX_PLACES; i++) f->at[i] = apply(f, x->at[i], one ? 0 : b.at[i]);
   return true;
-}
-
-/* One of a function of one operand; a and b are HardSigmoid's, or Clip's limits. */
-static double function(const char *op, double x, double a, double b) {
-  if (!strcmp(op, "Erf")) return erf(x);
-  if (!strcmp(op, "Tanh")) return tanh(x);
-  if (!strcmp(op, "Sigmoid")) return 1 / (1 + exp(-x));
-  if (!strcmp(op, "HardSigmoid")) return between(a * x + b, 0, 1);
-  if (!strcmp(op, "Clip")) return between(x, a, b);
-  return fmax(x, 0);
 }
 
 /* Layers by themselves are Relu and Clip of a layer: only behind other steps are they part of a formula. */
@@ -215,7 +284,6 @@ static bool take_one(state *im) {
     return true;
   formula *const f = begin(im, &x);
   if (!f) return true;
-  for (int i = 0; i < CVY_ONNX_PLACES; i++) f->at[i] = function(op, x.at[i], a, b);
   f->step = is_erf ? CVY_ONNX_NO_LAYER : CVY_ONNX_ACTIVATION;
   f->kind = hard                  ? CVY_ACTIVATION_HARD_SIGMOID
             : clip                ? CVY_ACTIVATION_CLIP
@@ -224,13 +292,14 @@ static bool take_one(state *im) {
                                   : CVY_ACTIVATION_SIGMOID;
   f->a = (float)a;
   f->b = (float)b;
+  for (int i = 0; i < CVY_ONNX_PLACES; i++) f->at[i] = function(op, x.at[i], a, b);
   return true;
 }
 
 bool cvy_onnx_try_formula(state *im) {
   static const char *const two[] = {"Add", "Sub", "Mul", "Div", "Pow"};
   for (size_t i = 0; i < sizeof two / sizeof *two; i++)
-    if (!strcmp(im->node->op_type, two[i])) return take_two(im, (sum)i);
+    if (!strcmp(im->node->op_type, two[i])) return take_two(im);
   return take_one(im);
 }
 

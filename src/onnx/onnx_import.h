@@ -55,12 +55,18 @@ typedef struct cvy_onnx_formula {
   cvy_node of, made;             /* its layer; -1: none yet */
   bool flat, refused;
   enum { CVY_ONNX_NO_LAYER, CVY_ONNX_ACTIVATION, CVY_ONNX_SUM, CVY_ONNX_PRODUCT } step; /* the last one, as a layer */
-  struct cvy_onnx_formula *in[2]; /* its inputs; NULL: the layer `of` */
-  int depth;
+  struct cvy_onnx_formula *in[2]; /* what the last step takes; NULL: the layer `of` */
+  int n_in, depth;
+  bool number_first; /* n_in 1 of a step of two: it is the first one */
+  double number;
   cvy_activation_kind kind; /* ACTIVATION, with a and b */
   float a, b;
   const cvy_onnx_node *node;
-  double at[CVY_ONNX_PLACES];
+  double at[CVY_ONNX_PLACES]; /* its values where the layer's number is one of some */
+  /* Of a search for a root: how far that has come, and the values from that root. */
+  int visit;
+  bool from_root;
+  double again[CVY_ONNX_PLACES];
 } cvy_onnx_formula;
 
 /* A parameter's value, for when the network is finished. */
@@ -83,6 +89,7 @@ typedef struct cvy_onnx_import_state {
   size_t n_weights, weights_capacity;
   const cvy_onnx_node *node;  /* being taken */
   cvy_onnx_formula *formulas; /* all of them */
+  int visit;                  /* number of the last search in them */
   bool channels_last;         /* of the input, which nodes Transpose alone read */
   int64_t samples;            /* of the input as the file has it, where shapes in the file repeat it; 0: open */
   int n_refused;
