@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A training step on a device beside the step in double (double_step.h): values go to the device, results come back, and
- * both are compared. */
+ * A training step on a device beside the step in double (double_step.h): values go to the device, results come back,
+ * and both are compared. */
 #ifndef CVY_TESTS_DEVICE_STEP_H
 #define CVY_TESTS_DEVICE_STEP_H
 

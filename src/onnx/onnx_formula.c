@@ -2,8 +2,8 @@
  * Activations that a file spells out: GELU by Erf or Tanh, SiLU as x * Sigmoid(x), HardSwish as x * HardSigmoid(x) or
  * x * Clip(x + 3, 0, 6) / 6. A formula of a layer's numbers, each by itself, is computed at a few places; where another
  * node needs the result it is compared with the activations that there are. So no order of the steps is required, and
- * each of these is one layer, not several with tensors between. What is none of them as a whole may be one of an
- * intermediate result, its root: GELU of a Tanh. */
+ * each of these is one layer, not several with tensors between. A formula that is none of them as a whole
+ * may be one of an intermediate result, its root: GELU of a Tanh. */
 #include <math.h>
 #include <string.h>
 

@@ -55,7 +55,7 @@ typedef struct cvy_onnx_formula {
   cvy_node of, made;             /* its layer; -1: none yet */
   bool flat, refused;
   enum { CVY_ONNX_NO_LAYER, CVY_ONNX_ACTIVATION, CVY_ONNX_SUM, CVY_ONNX_PRODUCT } step; /* the last one, as a layer */
-  struct cvy_onnx_formula *in[2]; /* what the last step takes; NULL: the layer `of` */
+  struct cvy_onnx_formula *in[2]; /* inputs of the last step; NULL: the layer `of` */
   int n_in, depth;
   bool number_first; /* n_in 1 of a step of two: it is the first one */
   double number;
