@@ -233,6 +233,18 @@ static void compare_result(const step *s, const cvy_instance *instance, double l
                correct);
 }
 
+/* Logits of an instance for inference. */
+static void compare_inference(step *s, const bounds *b) {
+  const int out = s->net->output;
+  cvy_instance *const instance = make_instance(s, &(cvy_instance_params){.n = s->n, .inference = true});
+  const cvy_pass pass = {.n = s->n, .batch = s->batch};
+  load_samples(s, instance, 0, s->n);
+  check_ok(cvy_instance_forward(instance, &pass, false));
+  check_relative_l2(s->d, "logits of an instance for inference", read_node(s, instance, out, s->n), s->value[out],
+                    node_elems(s, out), b->logits);
+  assert_null(cvy_instance_gradients(instance, 0));
+}
+
 /* Training step and inference, with the device's masks of ReLUs or, where no value is near a corner, without. */
 static void compare_step(step *s, bool masks, const bounds *b) {
   check_device *const d = s->d;
@@ -257,12 +269,7 @@ static void compare_step(step *s, bool masks, const bounds *b) {
   reference_step(s, false);
   check_relative_l2(d, "logits of inference", read_node(s, instance, out, s->n), s->value[out], node_elems(s, out),
                     b->logits);
-  instance = make_instance(s, &(cvy_instance_params){.n = s->n, .inference = true});
-  load_samples(s, instance, 0, s->n);
-  check_ok(cvy_instance_forward(instance, &pass, false));
-  check_relative_l2(d, "logits of an instance for inference", read_node(s, instance, out, s->n), s->value[out],
-                    node_elems(s, out), b->logits);
-  assert_null(cvy_instance_gradients(instance, 0));
+  compare_inference(s, b);
 }
 
 #endif

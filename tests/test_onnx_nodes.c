@@ -230,6 +230,28 @@ CHECK_TEST(spelled_out) {
   assert_int_equal(kinds[CVY_ACTIVATION_SILU], 1);
 }
 
+CHECK_TEST(sums) {
+  bytes g;
+  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
+  begin(&g);
+  put_steps(&g, "Relu x>a;Tanh a>b;Sum a b x>z");
+  end(&g, "z", CHANNELS);
+  const cvy_net *const net = import(d, &g, 11);
+  int adds = 0;
+  for (int l = 1; l < net->n_layers; l++) adds += net->layers[l].kind == CVY_LAYER_ADD;
+  assert_int_equal(adds, 2);
+  begin(&g);
+  put_steps(&g, "Relu x>a;Sum a>z");
+  end(&g, "z", CHANNELS);
+  assert_non_null(import(d, &g, 11));
+  begin(&g);
+  put_op(&g, "Flatten", "x", "f", "");
+  refused(&g, "Sum", "x f", "", "different numbers of dimensions");
+  begin(&g);
+  put_floats(&g, "one", "1,", 1);
+  refused(&g, "Sum", "x one", "", "does not depend on the pictures");
+}
+
 /* An activation of an activation, of a sum or of a product of the same tensor: the end of the formula is one. */
 CHECK_TEST(spelled_out_behind) {
 #define GELU(x, z) \

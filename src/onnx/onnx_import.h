@@ -125,6 +125,7 @@ bool cvy_onnx_transpose_whole(cvy_onnx_import_state *im, const cvy_onnx_value *x
 /* [onnx_pointwise.c] Take im->node, an operator of this kind. */
 void cvy_onnx_take_add(cvy_onnx_import_state *im);
 void cvy_onnx_take_mul(cvy_onnx_import_state *im);
+void cvy_onnx_take_sum(cvy_onnx_import_state *im);
 void cvy_onnx_take_relu(cvy_onnx_import_state *im);
 void cvy_onnx_take_activation(cvy_onnx_import_state *im);
 void cvy_onnx_take_clip(cvy_onnx_import_state *im);

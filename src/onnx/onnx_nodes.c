@@ -562,6 +562,7 @@ static const struct {
     {"Softmax", take_softmax},
     {"Squeeze", take_squeeze},
     {"Sub", cvy_onnx_take_formula},
+    {"Sum", cvy_onnx_take_sum},
     {"Tanh", cvy_onnx_take_formula},
     {"Transpose", take_transpose},
     {"Unsqueeze", cvy_onnx_take_unsqueeze},

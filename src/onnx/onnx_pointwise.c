@@ -39,6 +39,23 @@ void cvy_onnx_take_add(state *im) {
   if (pair(im, &a, &b)) cvy_onnx_make(im, cvy_net_add(im->net, a->node, b->node), a->flat);
 }
 
+/* Of one tensor or more: each is added to the sum of those in front. */
+void cvy_onnx_take_sum(state *im) {
+  const value *const first = cvy_onnx_samples(im, 0);
+  cvy_node sum = first ? first->node : -1;
+  for (size_t i = 1; first && i < im->node->n_input; i++) {
+    const value *const x = cvy_onnx_samples(im, i);
+    if (!x) return;
+    if (x->flat != first->flat) {
+      cvy_onnx_refuse(im, "its inputs have different numbers of dimensions: equal ones are possible");
+      return;
+    }
+    sum = cvy_net_add(im->net, sum, x->node);
+  }
+  if (first && im->node->n_input == 1) cvy_onnx_same_as(im, first);
+  else if (first) cvy_onnx_make(im, sum, first->flat);
+}
+
 void cvy_onnx_take_mul(state *im) {
   const value *a, *b;
   if (cvy_onnx_mul_wholes(im) || cvy_onnx_try_formula(im)) return;
