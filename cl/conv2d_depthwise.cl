@@ -7,9 +7,11 @@
  *
  * CPU: a work-group of one walks over tasks: an image, or `chunk` rows of its results, and `block` channels. The rows under
  * the filter lie in a ring in the task's slice, with the load prologue applied and with zeros where the image ends or is
- * spread, so that tiles of 7 (4) results need no question where they are. Statistics: of a row in two passes, rows in
+ * spread, so that tiles of 8, 7 or 4 results need no question where they are. Statistics: of a row in two passes, rows in
  * order (Chan, Golub, LeVeque 1979), all relative to the mean of the first row, which is near the mean.
- * backward_weights: a task is a block of channels and a part of the images; slices hold its dw and db, too.
+ * backward_weights: a task is a block of channels and a part of the images; slices hold its dw and db, too. Rows that come next are
+ * fetched beside the sums: memory and arithmetic take about as long. Tiles are templates, because the compiler unrolls loops whose
+ * bounds are constants only after it has inlined a function too late, and leaves their sums in memory.
  * SIMT: an item makes TILE results side by side of VEC channels. backward_weights: a group of 256 takes 32 channels of a
  * part of the positions, 8 items side by side, which meet in local memory.
  *
@@ -97,7 +99,9 @@ static void load_row(global float *ring, global const float *x, global const flo
   const bool plain = PLAIN(call.flags);
   global float *to = ring + (row % call.ring_rows * call.ring_cols + begin * call.spread_w - call.first_w) * call.block_c;
   int at = (row * call.in.w + begin) * call.in.pitch;
+  const int below = call.in.w * call.in.pitch; /* the row below comes next */
   for (int j = begin; j < end; j++, at += call.in.pitch, to += call.spread_w * call.block_c) {
+    for (int c = 0; c < width; c += 16) CVY_FETCH_NEAR(x + at + below + c);
     if (plain)
       for (int c = 0; c < width; c += 16) CVY_STORE16(CVY_LOAD16(x + at + c), to + c);
     else
@@ -118,42 +122,81 @@ static void fill_zero(global float *to, int n) {
   for (int i = 0; i < n; i += 16) CVY_STORE16((float16)(0.0f), to + i);
 }
 
-/* `tile` results of 16 channels side by side, of which `valid` are stored, `apart` floats from one to the next. from: the
- * ring at the first one's channels. */
-CVY_ALWAYS_INLINE void gather_tile(const int tile, global const float *from, global const float *w, cvy_conv_depthwise_call call,
-                                   int i, float16 bias, global float *to, int apart, int valid, int flags) {
-  float16 sum[7];
-#pragma unroll
-  for (int t = 0; t < tile; t++) sum[t] = (float16)(0.0f);
-  for (int a = 0; a < call.r; a++) {
-    const int place = i * call.step_h + call.first_h + a * call.dilation_h, row = place / call.spread_h;
-    if (place < 0 || row >= call.in.h || row * call.spread_h != place) continue;
-    const int tap = call.group_c * call.out.pitch, next = call.step_w * call.block_c;
-    global const float *line = from + row % call.ring_rows * call.ring_cols * call.block_c;
-    global const float *u = w + (call.turned ? call.r - 1 - a : a) * call.s * tap;
-    for (int b = 0; b < call.s; b++, line += call.dilation_w * call.block_c) {
-      global const float *const weights = u + (call.turned ? call.s - 1 - b : b) * tap;
-#if GROUP == 16
-      for (int c = 0; c < call.group_c; c++) {
-#else
-#pragma unroll
-      for (int c = 0; c < GROUP; c++) {
-#endif
-        const float16 weight = CVY_LOAD16(weights + c * call.out.pitch);
-#pragma unroll
-        for (int t = 0; t < tile; t++) sum[t] = spread(line + t * next, c) * weight + sum[t];
-      }
-    }
-  }
-#pragma unroll
-  for (int t = 0; t < tile; t++) {
-    if (t >= valid) continue;
-    sum[t] += bias; /* to the finished sum: a large bias costs one rounding */
-    if (flags & FLAG_ACCUMULATE) CVY_STORE16(CVY_LOAD16(to + t * apart) + sum[t], to + t * apart);
-    else if (flags & FLAG_STREAM) CVY_STREAM(sum[t], to + t * apart);
-    else CVY_STORE16(sum[t], to + t * apart);
-  }
+/* Rows of the filter that see the image in row i of the results: (first tap, one behind the last, from one to the next; the first
+ * one's place in the ring, from one to the next there). */
+CVY_ALWAYS_INLINE int8 taps_of(cvy_conv_depthwise_call call, int i) {
+  const int top = i * call.step_h + call.first_h, behind = call.in.h * call.spread_h;
+  int first = 0, step = 1;
+  while (first < call.r && (top + first * call.dilation_h < 0 || (top + first * call.dilation_h) % call.spread_h != 0)) first++;
+  if (call.spread_h > 1)
+    while (step < call.r && step * call.dilation_h % call.spread_h != 0) step++;
+  const int left = behind - top, end = left <= 0 ? 0 : min(call.r, (left + call.dilation_h - 1) / call.dilation_h);
+  const int row = (top + first * call.dilation_h) / call.spread_h, rows = step * call.dilation_h / call.spread_h;
+  return (int8)(first, end, step, row % call.ring_rows, rows % call.ring_rows, 0, 0, 0);
 }
+
+#define TILE 4
+#define NEIGHBOURS 0
+#include "conv2d_depthwise_gather_tmpl.clh"
+#define TILE 7
+#define NEIGHBOURS 0
+#include "conv2d_depthwise_gather_tmpl.clh"
+#if CVY_WIDE_REGISTERS
+#define TILE 8
+#define NEIGHBOURS 0
+#include "conv2d_depthwise_gather_tmpl.clh"
+#endif
+#if CVY_WIDE_REGISTERS && GROUP == 1
+#define TILE 4
+#define NEIGHBOURS 3
+#include "conv2d_depthwise_gather_tmpl.clh"
+#define TILE 7
+#define NEIGHBOURS 3
+#include "conv2d_depthwise_gather_tmpl.clh"
+#define TILE 8
+#define NEIGHBOURS 3
+#include "conv2d_depthwise_gather_tmpl.clh"
+#define TILE 4
+#define NEIGHBOURS 5
+#include "conv2d_depthwise_gather_tmpl.clh"
+#define TILE 7
+#define NEIGHBOURS 5
+#include "conv2d_depthwise_gather_tmpl.clh"
+#define TILE 8
+#define NEIGHBOURS 5
+#include "conv2d_depthwise_gather_tmpl.clh"
+#endif
+
+/* Results of the next tile where `left` of a row are to come: 7s where they fill the row, else 8s; at most 3 lie behind its end. */
+static int tile_of(int left) {
+#if CVY_WIDE_REGISTERS
+  return left % 7 == 0 && left % 8 != 0 ? 7 : left > 4 ? 8 : 4;
+#else
+  return left >= 7 && left != 8 ? 7 : 4;
+#endif
+}
+
+#if CVY_WIDE_REGISTERS
+#define GATHER_8(neighbours, ...) \
+  if (some == 8) gather_8_##neighbours(__VA_ARGS__); \
+  else
+#else
+#define GATHER_8(neighbours, ...)
+#endif
+
+#define GATHER_ROW(neighbours)                                                                                         \
+  for (int j = 0, some; j < call.out.w; j += some) {                                                                   \
+    const int left = call.out.w - j;                                                                                   \
+    some = tile_of(left);                                                                                              \
+    for (int c = 0; c < width; c += 16) {                                                                              \
+      const float16 plus = call.flags & FLAG_BIAS ? CVY_LOAD16(bias + c0 + c) : (float16)(0.0f);                       \
+      global const float *const from = ring + j * call.step_w * call.block_c + first_of(call, c);                      \
+      global float *const there = to + j * apart + c;                                                                  \
+      GATHER_8(neighbours, from, w + c0 + c, call, taps, plus, there, apart, left, flags)                              \
+      if (some == 7) gather_7_##neighbours(from, w + c0 + c, call, taps, plus, there, apart, 7, flags);                \
+      else gather_4_##neighbours(from, w + c0 + c, call, taps, plus, there, apart, left, flags);                       \
+    }                                                                                                                  \
+  }
 
 /* Statistics of 16 channels: `own` holds the mean of the first row, and how far the mean of the `before` values lies above
  * it, and the sum of their squared deviations, each `apart` floats from the other; the row's `cols` values join. */
@@ -190,7 +233,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu(global const float 
   global float *const ring = workspace + call.slices_at + (size_t)CVY_GROUP * (size_t)call.slice_floats;
   global float *const row_of = ring + call.ring_rows * call.ring_cols * call.block_c,
                *const own = row_of + call.out.w * call.block;
-  const bool wants_stats = (call.flags & FLAG_STATS) != 0;
+  const bool wants_stats = (call.flags & FLAG_STATS) != 0, neighbours = call.step_w == 1 && call.dilation_w == 1;
   const int blocks = (call.out.pitch + call.block - 1) / call.block, chunks = (call.out.h + call.chunk - 1) / call.chunk;
   const int tasks = call.n * chunks * blocks;
   const int task_begin = (int)((long)tasks * (long)CVY_GROUP / (long)CVY_GROUPS);
@@ -208,15 +251,16 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu(global const float 
       global float *const out = y + ((size_t)image * call.out.h + i) * (size_t)(call.out.w * call.out.pitch) + c0;
       global float *const to = wants_stats ? row_of : out;
       const int apart = wants_stats ? call.block : call.out.pitch, flags = wants_stats ? 0 : call.flags;
-      for (int j = 0, some; j < call.out.w; j += some) {
-        const int left = call.out.w - j;
-        some = left >= 7 && left != 8 ? 7 : 4;
-        for (int c = 0; c < width; c += 16) {
-          const float16 plus = call.flags & FLAG_BIAS ? CVY_LOAD16(bias + c0 + c) : (float16)(0.0f);
-          global const float *const from = ring + j * call.step_w * call.block_c + first_of(call, c);
-          if (some == 7) gather_tile(7, from, w + c0 + c, call, i, plus, to + j * apart + c, apart, 7, flags);
-          else gather_tile(4, from, w + c0 + c, call, i, plus, to + j * apart + c, apart, left, flags);
-        }
+      const int8 taps = taps_of(call, i);
+#if CVY_WIDE_REGISTERS && GROUP == 1
+      if (neighbours && call.s == 3) {
+        GATHER_ROW(3)
+      } else if (neighbours && call.s == 5) {
+        GATHER_ROW(5)
+      } else
+#endif
+      {
+        GATHER_ROW(0)
       }
       if (!wants_stats) continue;
       for (int c = 0; c < width; c += 16)
@@ -248,42 +292,33 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu_pack(global const f
                                    : 0.0f;
 }
 
-/* dw of `taps` neighbours in a row of the filter, 16 channels, over a row of dy: added to `own`, `apart` floats from tap to tap. Sums of
- * even and odd columns do not wait for each other. */
-CVY_ALWAYS_INLINE void weights_tile(const int taps, const int c, global const float *line, global const float *d, int cols,
-                                    int step, int dilation, int block, global float *own, int apart) {
-  float16 even[4], odd[4];
-#pragma unroll
-  for (int t = 0; t < taps; t++) even[t] = odd[t] = (float16)(0.0f);
-  int j = 0;
-  for (; j + 2 <= cols; j += 2, line += 2 * step, d += 2 * block) {
-    const float16 d0 = CVY_LOAD16(d), d1 = CVY_LOAD16(d + block);
-#pragma unroll
-    for (int t = 0; t < taps; t++) {
-      even[t] = spread(line + t * dilation, c) * d0 + even[t];
-      odd[t] = spread(line + step + t * dilation, c) * d1 + odd[t];
-    }
-  }
-  if (j < cols) {
-    const float16 d0 = CVY_LOAD16(d);
-#pragma unroll
-    for (int t = 0; t < taps; t++) even[t] = spread(line + t * dilation, c) * d0 + even[t];
-  }
-#pragma unroll
-  for (int t = 0; t < taps; t++) CVY_STORE16(CVY_LOAD16(own + t * apart) + (even[t] + odd[t]), own + t * apart);
-}
+#define TAPS 1
+#include "conv2d_depthwise_weights_tmpl.clh"
+#define TAPS 2
+#include "conv2d_depthwise_weights_tmpl.clh"
+#define TAPS 3
+#include "conv2d_depthwise_weights_tmpl.clh"
+#if CVY_WIDE_REGISTERS && GROUP == 1
+#define ROWS 3
+#define TAPS 3
+#include "conv2d_depthwise_window_tmpl.clh"
+#define ROWS 2
+#define TAPS 5
+#include "conv2d_depthwise_window_tmpl.clh"
+#endif
 
-/* Part p of dw, then of db, goes to workspace + p * (r*s*group_c + 1) * pitch. Slice: the ring, a row of dy, dw and db of the task. */
+/* Part p of dw, then of db, goes to workspace + p * (r*s*group_c + 1) * pitch. Slice: the ring, a row of zeros,
+ * dw and db of the task. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu_weights(global const float *restrict x,
                                                                      global const float *restrict affine,
                                                                      global const float *restrict residual,
                                                                      global const float *restrict dy,
                                                                      global float *restrict workspace,
                                                                      const cvy_conv_depthwise_call call) {
-  global float *const ring = workspace + call.slices_at + (size_t)CVY_GROUP * (size_t)call.slice_floats;
-  global float *const row_of = ring + call.ring_rows * call.ring_cols * call.block_c,
-               *const own = row_of + call.out.w * call.block;
   const int block = call.block, products = call.r * call.s * call.group_c, blocks = (call.out.pitch + block - 1) / block;
+  const int line_floats = call.ring_cols * call.block_c, step = call.step_w * call.block_c, dilation = call.dilation_w * call.block_c;
+  global float *const ring = workspace + call.slices_at + (size_t)CVY_GROUP * (size_t)call.slice_floats;
+  global float *const zeros = ring + call.ring_rows * line_floats, *const own = zeros + line_floats;
   const int tasks = call.parts * blocks;
   const int task_begin = (int)((long)tasks * (long)CVY_GROUP / (long)CVY_GROUPS);
   const int task_end = (int)((long)tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
@@ -293,7 +328,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu_weights(global cons
     const int rows = call.n * call.out.h;
     const int begin = (int)((long)rows * part / call.parts), end = (int)((long)rows * (part + 1) / call.parts);
     int next = 0, image = -1;
-    fill_zero(ring, call.ring_rows * call.ring_cols * call.block_c);
+    fill_zero(ring, (call.ring_rows + 1) * line_floats);
     fill_zero(own, (products + 1) * block);
     for (int at = begin; at < end; at++) {
       const int i = at % call.out.h;
@@ -301,18 +336,25 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu_weights(global cons
       const int image_at = image * call.in.h * call.in.w * call.in.pitch + in0;
       next = load_rows(ring, x + image_at, affine + image / call.group_size * 3 * call.in.pitch + in0, residual + image_at,
                        call, i, next, in_width);
-      global const float *from = dy + (size_t)at * (size_t)(call.out.w * call.out.pitch) + c0;
-      for (int j = 0; j < call.out.w; j++, from += call.out.pitch)
-        for (int c = 0; c < width; c += 16) CVY_STORE16(CVY_LOAD16(from + c), row_of + j * block + c);
+      global const float *const from = dy + (size_t)at * (size_t)(call.out.w * call.out.pitch) + c0;
       for (int c = 0; c < width; c += 16) {
         float16 sum = (float16)(0.0f);
-        for (int j = 0; j < call.out.w; j++) sum += CVY_LOAD16(row_of + j * block + c);
+        for (int j = 0; j < call.out.w; j++) {
+          CVY_FETCH_NEAR(from + (call.out.w + j) * call.out.pitch + c); /* the row below comes next */
+          sum += CVY_LOAD16(from + j * call.out.pitch + c);
+        }
         CVY_STORE16(CVY_LOAD16(own + products * block + c) + sum, own + products * block + c);
+#if CVY_WIDE_REGISTERS && GROUP == 1
+        if (step == block && dilation == block && (call.s == 3 || call.s == 5)) {
+          if (call.s == 3) window_3_3(ring + c, zeros + c, from + c, call, i, own + c);
+          else window_2_5(ring + c, zeros + c, from + c, call, i, own + c);
+          continue;
+        }
+#endif
         for (int a = 0; a < call.r; a++) {
           const int row = i * call.step_h + call.first_h + a * call.dilation_h;
           if (row < 0 || row >= call.in.h) continue;
-          global const float *line = ring + row % call.ring_rows * call.ring_cols * call.block_c + first_of(call, c);
-          const int step = call.step_w * call.block_c, dilation = call.dilation_w * call.block_c;
+          global const float *line = ring + row % call.ring_rows * line_floats + first_of(call, c);
           for (int b = 0, some; b < call.s; b += some, line += some * dilation) {
             some = min(call.s - b, 3);
 #if GROUP == 16
@@ -323,9 +365,9 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu_weights(global cons
 #endif
               global float *const to = own + ((a * call.s + b) * call.group_c + e) * block + c;
               const int apart = call.group_c * block;
-              if (some == 3) weights_tile(3, e, line, row_of + c, call.out.w, step, dilation, block, to, apart);
-              else if (some == 2) weights_tile(2, e, line, row_of + c, call.out.w, step, dilation, block, to, apart);
-              else weights_tile(1, e, line, row_of + c, call.out.w, step, dilation, block, to, apart);
+              if (some == 3) weights_3(e, line, from + c, call, to, apart);
+              else if (some == 2) weights_2(e, line, from + c, call, to, apart);
+              else weights_1(e, line, from + c, call, to, apart);
             }
           }
         }

@@ -154,19 +154,26 @@ static inline floatv gather_windows(global const floatv *x, global const floatv 
 
 #define N_BLOCK 4
 
-/* Vectors c … c+count-1 of the output (row, col); count is N_BLOCK or 1, a constant after inlining. */
-CVY_ALWAYS_INLINE void pool_block(global const floatv *image, global floatv *out, const int2 rows, const int2 cols,
-                                  const cvy_pool_geometry pool, const int row, const int col, const int c,
-                                  const int count) {
+/* The window's value in the vector at `pixels`, the image's first pixel. */
+CVY_ALWAYS_INLINE floatv pool_vector(global const floatv *pixels, const int2 rows, const int2 cols, const cvy_pool_geometry pool) {
+  floatv result = NEUTRAL;
+  for (int a = rows.x; a < rows.y; a++)
+    for (int b = cols.x; b < cols.y; b++) result = merge(result, PIXEL(pixels[(a * pool.w + b) * pool.vecs]));
+  return result;
+}
+
+/* N_BLOCK vectors side by side: each step of a window reads the whole block. */
+CVY_ALWAYS_INLINE void pool_block(global const floatv *pixels, global floatv *out, const int2 rows, const int2 cols,
+                                  const cvy_pool_geometry pool, const int row, const int col) {
   floatv result[N_BLOCK];
 #pragma unroll
-  for (int k = 0; k < count; k++) result[k] = NEUTRAL;
+  for (int k = 0; k < N_BLOCK; k++) result[k] = NEUTRAL;
   for (int a = rows.x; a < rows.y; a++)
     for (int b = cols.x; b < cols.y; b++)
 #pragma unroll
-      for (int k = 0; k < count; k++) result[k] = merge(result[k], PIXEL(image[(a * pool.w + b) * pool.vecs + c + k]));
+      for (int k = 0; k < N_BLOCK; k++) result[k] = merge(result[k], PIXEL(pixels[(a * pool.w + b) * pool.vecs + k]));
 #pragma unroll
-  for (int k = 0; k < count; k++) out[c + k] = SCALED(result[k], row, col);
+  for (int k = 0; k < N_BLOCK; k++) out[k] = SCALED(result[k], row, col);
 }
 
 /* The channels of a piece: vectors from .x to .y - 1, whole blocks but for the last piece. */
@@ -188,8 +195,8 @@ CVY_KERNEL pool2d_forward(global const floatv *restrict x, global floatv *restri
       const int2 cols = inside(col, pool.stride_w, pool.pad_w, pool.s, pool.w);
       global floatv *const out = y + (((size_t)sample * pool.p + row) * pool.q + col) * pool.vecs;
       int c = channels.x;
-      for (; c + N_BLOCK <= channels.y; c += N_BLOCK) pool_block(image, out, rows, cols, pool, row, col, c, N_BLOCK);
-      for (; c < channels.y; c++) pool_block(image, out, rows, cols, pool, row, col, c, 1);
+      for (; c + N_BLOCK <= channels.y; c += N_BLOCK) pool_block(image + c, out + c, rows, cols, pool, row, col);
+      for (; c < channels.y; c++) out[c] = SCALED(pool_vector(image + c, rows, cols, pool), row, col);
     }
   }
 }

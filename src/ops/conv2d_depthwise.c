@@ -12,8 +12,9 @@ enum {
   MOST_GROUPS = 1 << 20,     /* of forward and backward_data there: each item takes several results, if need be */
   FILL_GROUPS = 8,           /* of backward_weights, for each compute unit */
   MOST_TAPS = 49,            /* of backward_weights there, which keeps a sum of each in registers */
-  RING_FLOATS = 32768,       /* CPU: wanted size of a task's rows, which stay in a second-level cache */
-  SPARE_COLS = 6,            /* results that a tile may make beyond the last */
+  NEAR_FLOATS = 8192,        /* CPU: wanted size of a task's rows, which stay in a first-level cache */
+  FAR_FLOATS = 32768,        /* the same in a second-level cache */
+  SPARE_COLS = 3,            /* results that a tile may make beyond the last */
   OWN_FLOATS = 65536,        /* bound of a group's dw, which each core keeps in its slice */
   PART_FLOATS_MAX = 8 << 20, /* bound of all parts of dw, where it can be kept */
   PART_ROWS = 16,            /* a part of backward_weights has so many rows and more */
@@ -129,12 +130,15 @@ static cvy_status plan_cpu(depthwise_state *st, size_t *workspace_bytes) {
                 ring_rows = rows < g->in.h ? rows : g->in.h, ring = ring_rows * cols;
   /* whole groups; a vector of results may need several of them */
   const int unit = g->group_k > 16 ? g->group_k : 16, unit_c = unit / g->group_k * g->group_c;
-  int64_t units = RING_FLOATS / (ring * unit_c + (int64_t)g->out.w * unit);
+  /* the ring, rows fetched ahead and results; products of a few channels take longer than their loads: longer pieces of rows pay */
+  const bool few = !weights && g->group_c > 1 && g->group_c < 16;
+  int64_t units = (few ? FAR_FLOATS : NEAR_FLOATS) / (ring * unit_c + 3 * (int64_t)g->out.w * unit);
   if (units < 1) units = 1;
   const int all = cvy_ceil_div(g->out.pitch, unit);
   g->block = unit * (units >= all ? all : cvy_conv_even_part(all, (int)units)), g->block_c = g->block / unit * unit_c;
-  const int64_t results = g->out.w + (weights ? (int64_t)g->r * g->s * g->group_c + 1 : 3),
-                slice = ring * g->block_c + results * g->block,
+  /* weights: a row of zeros, dw and db; else a row of results and three of statistics */
+  const int64_t results = weights ? (int64_t)g->r * g->s * g->group_c + 1 : g->out.w + 3,
+                slice = (ring + (weights ? cols : 0)) * g->block_c + results * g->block,
                 parts = weights      ? parts_of(st, st->params.n_max) * part_floats(st)
                         : st->packed ? (int64_t)g->r * g->s * g->group_c * g->out.pitch
                                      : 0,
