@@ -515,6 +515,9 @@ def test_tune_hint(at):
     check(tuned.returncode == 0 and "was over" not in tuned.stderr, "the hint's command", tuned)
     done = expect(0, *train, env=here)
     check("may find faster" not in done.stderr, "no hint when all is tuned", done)
+    for text in ("28x28x3", "3x28x28"):
+        done = expect(0, "net", "lenet", "--input", text)
+        check("3x28x28" in done.stdout, "channels in front or behind", done)
     for text in ("28x28", "28x28x", "0x28x1", "28x28x1x1", "x28x1", "a"):
         expect(2, "tune", "--input", text, err=(f"--input {text}: expected HxWxC: ", "28x28x1"), env=NO_DEVICE)
 

@@ -78,6 +78,9 @@ CHECK_TEST(wrong_graphs) {
   put_linear(&g, "x");
   refused(&g, 17, CVY_E_UNSUPPORTED, "has 2 outputs");
   begin_graph(&g);
+  put_node(&g, "Identity", "x", "y", NULL, 0);
+  refused(&g, 17, CVY_E_FORMAT, "no node computes anything");
+  begin_graph(&g);
   put_value(&g, 11, "x2", 2, 1);
   put_linear(&g, "x");
   refused(&g, 17, CVY_E_UNSUPPORTED, "several inputs, 'x' and 'x2'");

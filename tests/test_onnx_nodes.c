@@ -116,6 +116,62 @@ CHECK_TEST(parameters) {
   assert_true(l->drop == 0.5f);
 }
 
+CHECK_TEST(wrong_numbers) {
+  static const struct {
+    const char *op, *attributes, *filters, *text;
+  } cases[] = {
+      {"Conv", "strides=0,1", "6,4,3,2", "stride 0"},
+      {"Conv", "strides=1,1,1", "6,4,3,2", "not those of two dimensions"},
+      {"Conv", "strides=1099511627776,1", "6,4,3,2", "stride 1099511627776"},
+      {"Conv", "pads=-1,0,0,0", "6,4,3,2", "pads -1 and 0"},
+      {"Conv", "pads=0,0,2147483648,0", "6,4,3,2", "pads 0 and 2147483648"},
+      {"Conv", "dilations=0,1", "6,4,3,2", "dilation 0"},
+      {"Conv", "group=3", "6,4,3,2", "in 3 groups, for an input of 4 channels"},
+      {"Conv", "group=0", "6,4,3,2", "in 0 groups"},
+      {"Conv", "group=-2", "6,2,3,2", "in -2 groups"},
+      {"Conv", "group=2", "5,2,3,2", "5x2x3x2 in 2 groups"},
+      {"Conv", "kernel_shape=5,5", "6,4,3,2", "kernel_shape is 5x5, its filters are 3x2"},
+      {"Conv", "auto_pad=SAME", "6,4,3,2", "none of NOTSET, VALID"},
+      {"Conv", "", "0,4,3,2", "0x4x3x2 in 1 groups"},
+      {"Conv", "", "6,0,3,2", "6x0x3x2 in 1 groups"},
+      {"Conv", "", "6,4,0,2", "kernel 0"},
+      {"Conv", "", "6,4,3", "have 3 dimensions, four are possible"},
+      {"MaxPool", "", NULL, "kernel_shape has not two numbers"},
+      {"MaxPool", "kernel_shape=0,2", NULL, "kernel 0"},
+      {"Concat", "axis=2", NULL, "axis 2"},
+      {"Concat", "axis=9", NULL, "axis 9"},
+      {"BatchNormalization", "epsilon=nanf", "4,", "epsilon is nan"},
+      {"BatchNormalization", "momentum=7f", "4,", "momentum 7"},
+      {"BatchNormalization", "", "5,", "no vector of 4 numbers"},
+  };
+  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (!check_case(d, "%s %s %s", cases[i].op, cases[i].attributes, cases[i].filters ? cases[i].filters : ""))
+      continue;
+    const bool norm = !strcmp(cases[i].op, "BatchNormalization");
+    bytes g;
+    begin(&g);
+    for (const char *name = "w\0b\0m\0v"; cases[i].filters && name[0]; name += 2) {
+      put_floats(&g, name, cases[i].filters, 1);
+      if (!norm) break;
+    }
+    refused(&g, cases[i].op, norm ? "x w b m v" : cases[i].filters ? "x w" : "x", cases[i].attributes, cases[i].text);
+    check_case_end(d);
+  }
+}
+
+CHECK_TEST(wrong_variance) {
+  bytes g;
+  cvy_net *net;
+  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
+  begin(&g);
+  put_floats(&g, "w", "4,", 1), put_floats(&g, "b", "4,", 1), put_floats(&g, "m", "4,", -9),
+      put_floats(&g, "v", "4,", -1);
+  put_op(&g, "BatchNormalization", "x w b m v", "r", "");
+  end(&g, "r", CHANNELS);
+  check_fails(cvy_onnx_import(write_file(&g, 17), 0, 0, 0, &net), CVY_E_FORMAT, "tensor 'v' is -1: a variance");
+}
+
 static void check_activation(const cvy_layer *l, cvy_activation_kind kind, float a, float b) {
   assert_int_equal(l->kind, CVY_LAYER_ACTIVATION);
   assert_int_equal(l->activation.kind, kind);

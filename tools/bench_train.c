@@ -38,7 +38,7 @@ static const option_row rows[] = {
      .deflt = "28x28x1",
      .unit = "pixels and channels",
      .parse = options_parse_input,
-     .help = "the images that the network sees"},
+     .help = "the images that the network sees" OR_CHANNELS_FIRST},
     ROW_BATCH(FIELD, 1 << 20, "images of a step, all devices together"),
     {.kind = OPTION_INT,
      .name = "steps",

@@ -26,6 +26,7 @@
 #define ROW_NET_INPUT(F, ABSENT, HELP)                                                                                \
   {.kind = OPTION_PARSE, .name = "input", F(input), .value = "HxWxC", .absent = ABSENT, .unit = "pixels and channels", \
    .parse = options_parse_input, .help = HELP}
+#define OR_CHANNELS_FIRST "; or CxHxW with up to 4 channels, as 3x32x32"
 #define ROW_NET_CLASSES(F, ABSENT, HELP)                                                                              \
   {.kind = OPTION_INT, .name = "classes", F(classes), .absent = ABSENT, .unit = "classes",                            \
    .range = {1, CVY_MAX_CLASSES}, .help = HELP}

@@ -10,7 +10,7 @@
 #include "src/base/text.h"
 #include "tools/called.h"
 
-enum { HELP_COLUMN = 28, HELP_WIDTH = 80, CODE_FIRST = 1000 };
+enum { HELP_COLUMN = 28, HELP_WIDTH = 80, CODE_FIRST = 1000, MOST_CHANNELS_IN_FRONT = 4 };
 
 int options_error(const char *verb, const char *format, ...) {
   va_list args;
@@ -494,7 +494,9 @@ const char *options_parse_conv_algo(const char *text, void *target) {
 }
 
 const char *options_parse_input(const char *text, void *target) {
-  static const char expected[] = "expected HxWxC: height, width and channels of the images, as 28x28x1";
+  static const char expected[] =
+      "expected HxWxC: height, width and channels of the images, as 28x28x1; or CxHxW with up to 4 channels, as "
+      "3x32x32";
   int64_t *const size = target;
   for (int i = 0; i < 3; i++) {
     char number[16];
@@ -503,6 +505,11 @@ const char *options_parse_input(const char *text, void *target) {
     snprintf(number, sizeof number, "%.*s", (int)length, text);
     if (!cvy_parse_int(number, 1, 32768, &size[i])) return expected;
     text += length + 1;
+  }
+  /* a picture has few channels and more than a few columns: PyTorch's order cannot be meant otherwise */
+  if (size[0] <= MOST_CHANNELS_IN_FRONT && size[2] > MOST_CHANNELS_IN_FRONT) {
+    const int64_t channels = size[0];
+    size[0] = size[1], size[1] = size[2], size[2] = channels;
   }
   return NULL;
 }

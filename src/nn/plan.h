@@ -130,8 +130,8 @@ void cvy_plan_destroy(cvy_plan **plan);
 /* [plan_segments.c] Cuts n units into segments, numbered from 0, which make about 1 / parts of all values each, where
  * the least lies across the cut. made, across: bytes of each unit; across SIZE_MAX: no cut in front of it. */
 void cvy_plan_cut(int n, const size_t *made, const size_t *across, int parts, int *segment);
-/* [plan_memory.c] The most bytes of storages that live at one time: no placement needs less. */
-size_t cvy_plan_peak_bytes(const cvy_plan *plan);
+/* [plan_memory.c] The most bytes of storages that live at one time: no placement needs less. CVY_E_MEMORY. */
+cvy_status cvy_plan_peak_bytes(const cvy_plan *plan, size_t *bytes);
 /* [plan_memory.c] Fills arena and offset_bytes of all storages, and the arenas. */
 cvy_status cvy_plan_place(cvy_plan *plan, size_t arena_max_bytes);
 

@@ -4,6 +4,8 @@
  * least possible, the largest sum at any time of the storages that live then. */
 #include "src/nn/plan.h"
 
+#include <limits.h>
+
 typedef struct span {
   size_t begin, end;
 } span;
@@ -55,17 +57,33 @@ static void place_one(cvy_plan *plan, const int *placed, int n_placed, cvy_stora
   }
 }
 
-size_t cvy_plan_peak_bytes(const cvy_plan *plan) {
-  size_t peak = 0;
-  for (int i = 0; i < plan->n_storages; i++) { /* the sum grows only where a life begins */
-    size_t sum = 0;
-    for (int o = 0; o < plan->n_storages; o++) {
-      const cvy_storage *const s = &plan->storages[o];
-      if (s->first <= plan->storages[i].first && plan->storages[i].first <= s->last) sum += s->size_bytes;
-    }
-    if (sum > peak) peak = sum;
+cvy_status cvy_plan_peak_bytes(const cvy_plan *plan, size_t *bytes) {
+  cvy_status status = CVY_OK;
+  int begin = INT_MAX, end = INT_MIN; /* of the times at which something lives */
+  for (int i = 0; i < plan->n_storages; i++) {
+    const cvy_storage *const s = &plan->storages[i];
+    if (s->first < begin) begin = s->first;
+    if (s->last >= end) end = s->last + 1;
   }
-  return peak;
+  const size_t times = begin < end ? (size_t)(end - begin) + 1 : 1;
+  size_t *const more = cvy_calloc(times, sizeof *more);
+  size_t *const less = cvy_calloc(times, sizeof *less);
+  CVY_REQUIRE(more && less, CVY_E_MEMORY, "out of host memory");
+  for (int i = 0; i < plan->n_storages; i++) {
+    const cvy_storage *const s = &plan->storages[i];
+    if (s->first > s->last) continue;
+    more[s->first - begin] += s->size_bytes;
+    less[s->last + 1 - begin] += s->size_bytes;
+  }
+  *bytes = 0;
+  for (size_t time = 0, sum = 0; time < times; time++) {
+    sum += more[time] - less[time]; /* unsigned: a difference below zero is right, too */
+    if (sum > *bytes) *bytes = sum;
+  }
+fail:
+  cvy_free(more);
+  cvy_free(less);
+  return status;
 }
 
 cvy_status cvy_plan_place(cvy_plan *plan, size_t arena_max_bytes) {

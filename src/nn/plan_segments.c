@@ -51,11 +51,12 @@ cvy_status cvy_plan_choose_segments(cvy_planner *p) {
   int *const last_reader = cvy_calloc((size_t)p->net->n_layers, sizeof *last_reader);
   CVY_REQUIRE(made && across && best && last_reader, CVY_E_MEMORY, "out of host memory");
   weigh(p, made, across, last_reader);
-  size_t least = cvy_plan_peak_bytes(p->plan);
+  size_t least, peak;
+  CVY_TRY(cvy_plan_peak_bytes(p->plan, &least));
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
     cvy_plan_cut((int)n, made, across, parts[i], p->segment);
     cvy_plan_lay_out(p);
-    const size_t peak = cvy_plan_peak_bytes(p->plan);
+    CVY_TRY(cvy_plan_peak_bytes(p->plan, &peak));
     if (peak >= least) continue;
     least = peak;
     memcpy(best, p->segment, n * sizeof *best);

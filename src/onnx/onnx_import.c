@@ -27,14 +27,14 @@ bool cvy_onnx_refuse(cvy_onnx_import_state *im, const char *format, ...) {
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  const cvy_onnx_node *const n = im->node;
-  const bool named = n->name && *n->name;
-  cvy_log_error("%s: node '%.100s' (%.60s): %s", im->file->path,
-                named         ? n->name
-                : n->n_output ? n->output[0]
-                              : "",
-                n->op_type ? n->op_type : "no operator", text);
+  cvy_log_error("%s: node '%.100s' (%.60s): %s", im->file->path, cvy_onnx_node_name(im->node),
+                im->node->op_type ? im->node->op_type : "no operator", text);
   return false;
+}
+
+const char *cvy_onnx_node_name(const cvy_onnx_node *n) {
+  if (n->name && *n->name) return n->name;
+  return n->n_output ? n->output[0] : "";
 }
 
 /* ---- names ---- */
@@ -257,6 +257,9 @@ static cvy_status bring_weight(cvy_onnx_import_state *im, const cvy_onnx_weight 
       for (size_t c = 0; c < columns; c++) turned[c * rows + r] = values[r * columns + c];
   }
   float *const out = turned ? turned : values;
+  for (size_t i = 0; i < n && w->not_negative; i++)
+    CVY_REQUIRE(out[i] >= 0, CVY_E_FORMAT, "%s: value %zu of tensor '%.100s' is %g: a variance is not negative",
+                im->file->path, i, w->value->name, (double)out[i]);
   for (size_t i = 0; i < n && w->scale != 1; i++) out[i] *= w->scale;
   CVY_TRY(cvy_net_bring(im->net, w->name, out, n));
 fail:
@@ -314,6 +317,8 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
               im.graph->n_node);
   CVY_TRY(im.status);
   CVY_REQUIRE(output->kind == CVY_ONNX_NODE, CVY_E_FORMAT, "%s: its output '%.100s' does not depend on its input", path,
+              output->name);
+  CVY_REQUIRE(output->node > 0, CVY_E_FORMAT, "%s: its output '%.100s' is its input: no node computes anything", path,
               output->name);
   CVY_TRY(cvy_net_finish(im.net, output->node));
   for (size_t i = 0; i < im.n_weights; i++) CVY_TRY(bring_weight(&im, &im.weights[i]));

@@ -73,7 +73,8 @@ typedef struct cvy_onnx_formula {
 typedef struct cvy_onnx_weight {
   char name[96];
   const cvy_onnx_value *value;
-  bool transposed; /* rows and columns are to be swapped */
+  bool transposed;   /* rows and columns are to be swapped */
+  bool not_negative; /* a variance */
   float scale;
 } cvy_onnx_weight;
 
@@ -101,6 +102,8 @@ typedef struct cvy_onnx_import_state {
 cvy_onnx_value *cvy_onnx_find(const cvy_onnx_import_state *im, const char *name);
 /* Logs "F.onnx: node 'x' (Conv): …"; always false. */
 bool cvy_onnx_refuse(cvy_onnx_import_state *im, const char *format, ...) CVY_PRINTF(2, 3);
+/* Its own name, or its first output's. */
+const char *cvy_onnx_node_name(const cvy_onnx_node *n);
 
 /* [onnx_formula.c] Takes im->node if it is a function of one tensor's numbers, each by itself, and no layer: true. */
 bool cvy_onnx_try_formula(cvy_onnx_import_state *im);

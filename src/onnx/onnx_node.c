@@ -111,8 +111,8 @@ value *cvy_onnx_output(const state *im) {
 void cvy_onnx_make(state *im, cvy_node node, bool flat) {
   value *const out = cvy_onnx_output(im);
   if (node < 0) {
-    const cvy_onnx_node *const n = im->node;
-    cvy_log_error("%s: that was node '%.100s' (%.60s)", im->file->path, n->name ? n->name : "", n->op_type);
+    cvy_log_error("%s: that was node '%.100s' (%.60s)", im->file->path, cvy_onnx_node_name(im->node),
+                  im->node->op_type);
     im->status = CVY_E_ARGUMENT;
   } else if (out) {
     out->kind = CVY_ONNX_NODE;

@@ -51,7 +51,8 @@ static bool take_weight(state *im, value *v, const char *layer, const char *suff
   }
   im->weights = list;
   cvy_onnx_weight *const w = &list[im->n_weights++];
-  *w = (cvy_onnx_weight){.value = v, .transposed = transposed, .scale = scale};
+  *w = (cvy_onnx_weight){
+      .value = v, .transposed = transposed, .not_negative = !strcmp(suffix, "running_var"), .scale = scale};
   snprintf(w->name, sizeof w->name, "%s.%s", layer, suffix);
   v->used = true;
   return true;
@@ -98,6 +99,9 @@ static bool read_window(state *im, const int size[2], const int64_t *known, wind
     return cvy_onnx_refuse(im, "strides, dilations or pads are not those of two dimensions");
   const bool upper = cvy_onnx_says(im, "auto_pad", "SAME_UPPER"),
              same = upper || cvy_onnx_says(im, "auto_pad", "SAME_LOWER");
+  if (cvy_onnx_attribute(im->node, "auto_pad") && !same && !cvy_onnx_says(im, "auto_pad", "VALID") &&
+      !cvy_onnx_says(im, "auto_pad", "NOTSET"))
+    return cvy_onnx_refuse(im, "attribute auto_pad is none of NOTSET, VALID, SAME_UPPER and SAME_LOWER");
   for (int d = 0; d < 2; d++) {
     if (!small(kernel[d], 1) || !small(stride[d], 1) || !small(dilation[d], 1) || !small(pads[d], 0) ||
         !small(pads[d + 2], 0))
