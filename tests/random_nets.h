@@ -42,12 +42,14 @@ static int random_conv(random_net *g, int a) {
   random_shape(g, a, s);
   const int kernel = CASE_ONE_OF(&g->r, 1, 3), stride = s[1] > 3 && s[2] > 3 ? CASE_ONE_OF(&g->r, 1, 1, 1, 2) : 1;
   snprintf(name, sizeof name, "c%d", g->names++);
-  const cvy_conv2d_spec spec = {.filters = 8 * case_int(&g->r, 1, 4),
+  const int kind = case_int(&g->r, 0, 5), groups = kind == 0 ? s[0] : kind == 1 && s[0] % 4 == 0 ? 4 : 1;
+  const cvy_conv2d_spec spec = {.filters = kind == 0 ? s[0] : 8 * case_int(&g->r, 1, 4),
+                                .groups = groups,
                                 .kernel = {kernel, kernel},
                                 .stride = {stride, stride},
                                 .pad = {kernel / 2, kernel / 2},
                                 .no_bias = case_int(&g->r, 0, 1)};
-  return random_add(g, "conv", cvy_net_conv2d(g->net, g->nodes[a], name, &spec), a, -1);
+  return random_add(g, groups > 1 ? "grouped" : "conv", cvy_net_conv2d(g->net, g->nodes[a], name, &spec), a, -1);
 }
 
 /* Not of single pixels: a few values with nearly no deviation would be divided by it. */

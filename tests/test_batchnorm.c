@@ -214,6 +214,16 @@ static void test_arguments(check_device *d) {
               "saved has 128 bytes, needs at least 256");
   check_fails(FORWARD(4, 0, 4, x->cl, NULL, x->cl, saved->cl, tiny->cl), CVY_E_ARGUMENT, "workspace has 4 bytes");
   check_ok(FORWARD(4, 0, 4, x->cl, NULL, x->cl, saved->cl, ws->cl));
+#define AGAIN(n_, group, residual_, saved_, y_) \
+  cvy_batchnorm_forward_again(op, q, n_, group, x->cl, residual_, one->cl, one->cl, saved_, y_)
+  check_fails(AGAIN(0, 0, x->cl, saved->cl, y->cl), CVY_E_ARGUMENT, "0 samples");
+  check_fails(AGAIN(5, 0, x->cl, saved->cl, y->cl), CVY_E_ARGUMENT, "from 1 to 4");
+  check_fails(AGAIN(4, -1, x->cl, saved->cl, y->cl), CVY_E_ARGUMENT, "groups of -1");
+  check_fails(AGAIN(4, 0, NULL, saved->cl, y->cl), CVY_E_ARGUMENT, "residual is NULL");
+  check_fails(AGAIN(4, 2, x->cl, saved->cl, y->cl), CVY_E_ARGUMENT, "saved has 128 bytes, needs at least 256");
+  check_fails(AGAIN(4, 0, x->cl, NULL, y->cl), CVY_E_ARGUMENT, "saved is NULL");
+  check_fails(AGAIN(4, 0, x->cl, saved->cl, tiny->cl), CVY_E_ARGUMENT, "y has 4 bytes");
+  check_ok(AGAIN(4, 0, x->cl, saved->cl, y->cl));
 #define BACKWARD(dx_, dresidual_, add, dgamma_)                                      \
   cvy_batchnorm_backward(op, q,                                                      \
                          &(cvy_batchnorm_backward_args){.n = 4,                      \
