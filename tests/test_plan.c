@@ -420,6 +420,26 @@ CHECK_TEST(random_nets) {
   }
 }
 
+/* Making values again pays: so much of the memory that keeping them takes, as measured, and a little more. */
+CHECK_TEST(recompute_memory) {
+  static const struct {
+    const char *model;
+    int channels, side;
+    double most;
+  } cases[] = {{"resnet18", 1, 28, 0.51}, {"resnet34", 3, 64, 0.44}, {"resnet50", 3, 64, 0.35}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (!check_case(d, "%s", cases[i].model)) continue;
+    const cvy_net *const net = check_model(d, cases[i].model, cases[i].channels, cases[i].side);
+    const cvy_plan *const kept = plan_of(d, net, &(cvy_plan_params){.n = 8}),
+                   *const again = plan_of(d, net, &(cvy_plan_params){.n = 8, .recompute = true});
+    const double part = (double)again->arenas_bytes / (double)kept->arenas_bytes;
+    if (part > cases[i].most)
+      check_fail(d, "%zu of %zu bytes, a part of %.3f, at most %.3f is right", again->arenas_bytes, kept->arenas_bytes,
+                 part, cases[i].most);
+    check_case_end(d);
+  }
+}
+
 CHECK_TEST(errors) {
   const cvy_net *net = check_net(d, 1, 28, 28);
   cvy_plan *plan;
