@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""doc/training.md's lines for PyTorch's user: test_cli_onnx.py CONVOY GROUP   (groups: the functions named test_<group> below)
+"""README.md's lines for PyTorch's user: test_cli_onnx.py CONVOY GROUP   (groups: the functions named test_<group> below)
 
 Exit 77 where a group needs a device, or PyTorch, and there is none."""
 import importlib.util
@@ -27,7 +27,7 @@ def write_pictures(folder):
 
 def page_lines():
     """[(program, text)…]: lines of Python with those that go on, and commands."""
-    block = re.search(r"## Your own network.*?```\n(.*?)```", read(os.path.join(ROOT, "doc", "training.md")), re.S).group(1)
+    block = re.search(r"## Your own network.*?```\n(.*?)```", read(os.path.join(ROOT, "README.md")), re.S).group(1)
     return [("convoy" if line.startswith("$ ") else "python", line.replace(">>> ", "", 1).replace("$ ", "", 1))
             for line in re.sub(r"\n\.\.\. +", " ", block).splitlines()]
 
@@ -50,7 +50,7 @@ def test_onnx_readme(at):
     os.chdir(at(""))
     warnings.filterwarnings("ignore")       # of the exporter
     names, lines = {}, page_lines()
-    check([program for program, _ in lines].count("convoy") == 2, f"doc/training.md: {lines}")
+    check([program for program, _ in lines].count("convoy") == 2, f"README.md: {lines}")
     for program, line in lines:
         if program == "python":
             exec(line, names)           # pylint: disable=exec-used
@@ -60,7 +60,7 @@ def test_onnx_readme(at):
             words[words.index("--devices") + 1] = DEVICE
             words += ["--epochs", "1", "--quiet"]
         expect(0, *words)
-    check(not names["net"].training, "doc/training.md: the network is for inference at the end")
+    check(not names["net"].training, "README.md: the network is for inference at the end")
 
 
 def test_onnx_there_and_back(at):

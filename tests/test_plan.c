@@ -430,8 +430,10 @@ CHECK_TEST(recompute_memory) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     if (!check_case(d, "%s", cases[i].model)) continue;
     const cvy_net *const net = check_model(d, cases[i].model, cases[i].channels, cases[i].side);
-    const cvy_plan *const kept = plan_of(d, net, &(cvy_plan_params){.n = 8}),
-                   *const again = plan_of(d, net, &(cvy_plan_params){.n = 8, .recompute = true});
+    const cvy_plan *const kept = plan_of(d, net, &(cvy_plan_params){.n = 8}), *const again = plan_of(
+                                                                                  d, net,
+                                                                                  &(cvy_plan_params){
+                                                                                      .n = 8, .recompute = true});
     const double part = (double)again->arenas_bytes / (double)kept->arenas_bytes;
     if (part > cases[i].most)
       check_fail(d, "%zu of %zu bytes, a part of %.3f, at most %.3f is right", again->arenas_bytes, kept->arenas_bytes,
