@@ -6,30 +6,7 @@
 
 #include "convoy/onnx.h"
 #include "src/nn/graph.h"
-#include "tests/onnx_bytes.h"
-
-enum { CHANNELS = 4, SIDE = 7 };
-
-static void begin(bytes *g) {
-  g->n = 0;
-  put_value(g, 11, "x", CHANNELS, SIDE);
-  put_value(g, 12, "y", 2, 1);
-}
-
-/* From pictures to the output, with a layer that can be trained. */
-static void end(bytes *g, const char *from, int channels) {
-  put_op(g, "GlobalAveragePool", from, "pooled", "");
-  put_op(g, "Flatten", "pooled", "flat", "");
-  put_floats(g, "last.weight", channels == CHANNELS ? "2,4" : "2,6", 1);
-  put_op(g, "Gemm", "flat last.weight", "y", "transB=1");
-}
-
-/* The network of the graph, whose output may have any shape; check_case_end frees it. */
-static const cvy_net *import(check_device *d, const bytes *g, int64_t opset) {
-  cvy_net *net;
-  check_ok(cvy_onnx_import(write_file(g, opset), 0, 0, 0, &net));
-  return check_own(d, net, check_close_net);
-}
+#include "tests/onnx_graph.h"
 
 /* One node between the input and the output, as layer 1 of its network. */
 static const cvy_layer *one(check_device *d, bytes *g, const char *op, const char *inputs, const char *attributes,
@@ -450,80 +427,4 @@ CHECK_TEST(matrices) {
 }
 
 /* Shapes that are rows of samples, and those that are not. */
-CHECK_TEST(shapes) {
-  static const struct {
-    const char *op, *inputs, *attributes, *refusal;
-  } cases[] = {{"Flatten", "c", "axis=1", NULL},
-               {"Flatten", "c", "axis=-3", NULL},
-               {"Flatten", "c", "axis=2", "attribute axis is 2"},
-               {"Flatten", "c", "axis=0", "attribute axis is 0"},
-               {"Reshape", "c rows", "", NULL},
-               {"Reshape", "c open", "", NULL},
-               {"Reshape", "c other", "", "its shape is not (samples, 196)"},
-               {"Transpose", "c", "perm=0,2,3,1", "channels in front"}};
-  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    if (!check_case(d, "%s %s %s", cases[i].op, cases[i].inputs, cases[i].attributes)) continue;
-    bytes g;
-    cvy_net *net;
-    begin(&g);
-    put_ints(&g, "rows", "0,-1");
-    put_ints(&g, "open", "-1,196");
-    put_ints(&g, "other", "0,98");
-    put_floats(&g, "c.weight", "4,4,1,1", 0);
-    put_op(&g, "Conv", "x c.weight", "c", "");
-    put_op(&g, cases[i].op, cases[i].inputs, "f", cases[i].attributes);
-    put_floats(&g, "m.weight", "2,196", 0);
-    put_op(&g, "Gemm", "f m.weight", "y", "transB=1");
-    if (cases[i].refusal)
-      check_fails(cvy_onnx_import(write_file(&g, 17), 0, 0, 0, &net), CVY_E_UNSUPPORTED, cases[i].refusal);
-    else check_ok(cvy_onnx_import(write_file(&g, 17), 0, 0, 0, &net));
-    cvy_net_destroy(&net);
-    check_case_end(d);
-  }
-}
-
-static void mean(check_device *d, const char *inputs, const char *attributes, bool good) {
-  bytes g;
-  cvy_net *net;
-  if (!check_case(d, "ReduceMean %s %s", inputs, attributes)) return;
-  begin(&g);
-  put_ints(&g, "axes", "-1,-2");
-  put_ints(&g, "rows", "2,");
-  put_floats(&g, "c.weight", "4,4,1,1", 0);
-  put_op(&g, "Conv", "x c.weight", "c", "");
-  put_op(&g, "ReduceMean", inputs, "y", attributes);
-  if (good) check_ok(cvy_onnx_import(write_file(&g, 18), 0, 0, 0, &net));
-  else
-    check_fails(cvy_onnx_import(write_file(&g, 18), 0, 0, 0, &net), CVY_E_UNSUPPORTED, "axes are not rows and columns");
-  cvy_net_destroy(&net);
-  check_case_end(d);
-}
-
-CHECK_TEST(means) {
-  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
-  mean(d, "c axes", "keepdims=0", true);
-  mean(d, "c", "axes=2,3", true);
-  mean(d, "c rows", "", false);
-  mean(d, "c", "axes=1,2", false);
-}
-
-/* Keras has the channels last; its exporter turns the input alone. */
-CHECK_TEST(channels_last) {
-  bytes g;
-  int shape[3];
-  cvy_net *net;
-  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
-  g.n = 0;
-  put_value(&g, 11, "x", 5, 6); /* 5 rows, 6 columns, 6 channels */
-  put_value(&g, 12, "y", 2, 1);
-  put_op(&g, "Transpose", "x", "t", "perm=0,3,1,2");
-  end(&g, "t", 6);
-  check_ok(cvy_onnx_import(write_file(&g, 17), 0, 0, 0, &net));
-  assert_int_equal(cvy_net_classes(net), 2);
-  cvy_net_destroy(&net);
-  check_ok(cvy_onnx_input(check_path("hand.onnx"), shape));
-  assert_true(shape[0] == 6 && shape[1] == 5 && shape[2] == 6);
-}
-
 int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

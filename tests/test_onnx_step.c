@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Networks of PyTorch from ONNX files, one training step and inference: the step in double (double_step.h) against
- * PyTorch's float64 answers, and then the device against the step in double. tests/data/make_onnx_nets.py tells what
- * the files hold; those without a loss are compared in inference alone, and those with a `bound` have another float32
+ * Networks of PyTorch and Keras from ONNX files, one training step and inference: the step in double (double_step.h)
+ * against their float64 answers, and then the device against the step in double. tests/data/make_onnx_nets.py tells
+ * what the files hold; those without a loss are compared in inference alone, and those with a `bound` have another float32
  * program's logits, with which the device's are compared. CVY_TEST_ONNX is a folder with others, of which
  * the first CVY_TEST_ONNX_DEVICE go to the device. */
 #include <dirent.h>
@@ -130,7 +130,7 @@ static int is_net(const struct dirent *entry) {
   return dot && strcmp(dot, ".onnx") == 0;
 }
 
-CHECK_TEST(nets_of_torch) {
+CHECK_TEST(nets) {
   const char *const other = getenv("CVY_TEST_ONNX"), *const data = getenv("CVY_TEST_DATA"),
                     *const most = getenv("CVY_TEST_ONNX_DEVICE");
   char folder[512];

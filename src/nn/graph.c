@@ -462,6 +462,11 @@ static void set_input_pitch(cvy_net *net) {
   if (narrow) input->pitch = cvy_input_pitch_of(input->c);
 }
 
+void cvy_net_give_bias(cvy_net *net, cvy_node node) {
+  CVY_ASSERT(!net->finished && node > 0 && node < net->n_layers);
+  net->layers[node].bias = true;
+}
+
 cvy_status cvy_net_finish(cvy_net *net, cvy_node output) {
   cvy_status status = CVY_OK;
   CVY_REQUIRE(net, CVY_E_ARGUMENT, "cvy_net_finish: net is NULL");

@@ -72,6 +72,9 @@ bool cvy_layer_alike(const cvy_layer *a, const cvy_layer *b);
 /* The pooling of a maxpool or avgpool, without a ReLU in front. */
 cvy_pool2d_params cvy_layer_pool(const cvy_net *net, const cvy_layer *layer, int n);
 
+/* A convolution or linear layer that was built without a bias gets one. Before cvy_net_finish. */
+void cvy_net_give_bias(cvy_net *net, cvy_node node);
+
 /* "conv2d"; static. */
 const char *cvy_layer_kind_name(cvy_layer_kind kind);
 /* "conv2d '0'", "relu (layer 7)": for messages; written to out. */

@@ -17,6 +17,12 @@ typedef cvy_onnx_import_state state;
 typedef cvy_onnx_value value;
 typedef cvy_onnx_formula formula;
 
+/* An activation with its numbers. */
+typedef struct cvy_onnx_activation {
+  cvy_activation_kind kind;
+  float a, b;
+} cvy_onnx_activation;
+
 /* Where the activations differ, both sides of their corners, and far out. */
 static const double places[CVY_ONNX_PLACES] = {-11, -7,  -4.5, -3.2, -2.9, -2.5, -1.7, -1,  -0.5, -0.1,
                                                0.2, 0.7, 1,    1.4,  2.2,  2.9,  3.1,  4.5, 7,    11};
@@ -77,21 +83,38 @@ static double itself(cvy_activation_kind kind, double x) {
   return x;
 }
 
+/* A line between 0 and 1, which two places between them tell: Clip(x + 3, 0, 6) / 6. */
+static bool find_hard_sigmoid(const double *at, cvy_onnx_activation *found) {
+  int first = -1, other = -1;
+  for (int i = 0; i < CVY_ONNX_PLACES; i++)
+    if (at[i] > TOLERANCE && at[i] < 1 - TOLERANCE) {
+      if (first < 0) first = i;
+      other = i;
+    }
+  if (first == other) return false;
+  const double a = (at[other] - at[first]) / (places[other] - places[first]), b = at[first] - a * places[first];
+  for (int i = 0; i < CVY_ONNX_PLACES; i++)
+    if (!(fabs(between(a * places[i] + b, 0, 1) - at[i]) <= TOLERANCE)) return false;
+  *found = (cvy_onnx_activation){CVY_ACTIVATION_HARD_SIGMOID, (float)a, (float)b};
+  return a > 0;
+}
+
 /* The activation without numbers of its own that has these values; false: none has. */
-static bool find_kind(const double *at, cvy_activation_kind *kind) {
+static bool find_kind(const double *at, cvy_onnx_activation *found) {
   static const cvy_activation_kind kinds[] = {CVY_ACTIVATION_TANH, CVY_ACTIVATION_SILU,      CVY_ACTIVATION_HARD_SWISH,
                                               CVY_ACTIVATION_GELU, CVY_ACTIVATION_GELU_TANH, CVY_ACTIVATION_SIGMOID};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-    *kind = kinds[i];
+    *found = (cvy_onnx_activation){.kind = kinds[i]};
     if (equal(at, activation, kinds[i])) return true;
   }
-  return false;
+  return find_hard_sigmoid(at, found);
 }
 
 /* One of a function of one operand; a and b are HardSigmoid's, or Clip's limits. */
 static double function(const char *op, double x, double a, double b) {
   if (!strcmp(op, "Erf")) return erf(x);
   if (!strcmp(op, "Tanh")) return tanh(x);
+  if (!strcmp(op, "Neg")) return -x;
   if (!strcmp(op, "Sigmoid")) return 1 / (1 + exp(-x));
   if (!strcmp(op, "HardSigmoid")) return between(a * x + b, 0, 1);
   if (!strcmp(op, "Clip")) return between(x, a, b);
@@ -131,7 +154,7 @@ static bool compute_from(formula *f, const formula *root, int visit, int *budget
 }
 
 /* The nearest root of which f is a known activation; NULL: there is none. */
-static formula *find_root(state *im, formula *f, cvy_activation_kind *kind) {
+static formula *find_root(state *im, formula *f, cvy_onnx_activation *found) {
   formula *list[NEAR];
   int n = 0;
   list[n++] = f;
@@ -145,12 +168,16 @@ static formula *find_root(state *im, formula *f, cvy_activation_kind *kind) {
     }
   for (int i = 1; i < n; i++) {
     int budget = NEAR;
-    if (compute_from(f, list[i], ++im->visit, &budget) && find_kind(f->again, kind)) return list[i];
+    if (compute_from(f, list[i], ++im->visit, &budget) && find_kind(f->again, found)) return list[i];
   }
   return NULL;
 }
 
 static cvy_node node_of(state *im, formula *f);
+
+static cvy_node layer_of(state *im, cvy_node x, const cvy_onnx_activation *f) {
+  return cvy_net_activation(im->net, x, f->kind, f->a, f->b);
+}
 
 /* The last step of f as a layer of its own, behind those of its inputs; -1: it cannot be one. */
 static cvy_node last_step(state *im, const formula *f) {
@@ -167,14 +194,14 @@ static cvy_node last_step(state *im, const formula *f) {
 
 /* The layer that computes f; -1: there is none, and it is refused. */
 static cvy_node node_of(state *im, formula *f) {
-  cvy_activation_kind kind;
+  cvy_onnx_activation found;
   if (f->made >= 0 || f->refused) return f->made;
   const bool direct = f->step == CVY_ONNX_ACTIVATION && !f->in[0];
   if (!direct && equal(f->at, itself, 0)) f->made = f->of;
-  else if (!direct && find_kind(f->at, &kind)) f->made = cvy_net_activation(im->net, f->of, kind, 0, 0);
-  formula *const root = direct || f->made >= 0 ? NULL : find_root(im, f, &kind);
+  else if (!direct && find_kind(f->at, &found)) f->made = layer_of(im, f->of, &found);
+  formula *const root = direct || f->made >= 0 ? NULL : find_root(im, f, &found);
   const cvy_node x = root ? node_of(im, root) : -1;
-  if (x >= 0) f->made = cvy_net_activation(im->net, x, kind, 0, 0);
+  if (x >= 0) f->made = layer_of(im, x, &found);
   const int before = im->n_refused;
   if (f->made < 0) f->made = last_step(im, f);
   f->refused = f->made < 0;
@@ -212,9 +239,9 @@ typedef struct operand {
 } operand;
 
 static bool read_operand(state *im, size_t i, operand *o) {
-  const value *const v = cvy_onnx_operand(im, i);
+  value *const v = cvy_onnx_operand(im, i);
   size_t n;
-  if (!v) return false;
+  if (!v || (v->kind == CVY_ONNX_CHANNELS && !cvy_onnx_make_channels(im, v))) return false;
   *o = (operand){.of = -1};
   if (v->kind == CVY_ONNX_NODE) *o = (operand){.of = v->node, .flat = v->flat, .plain = true, .at = places};
   else if (v->kind == CVY_ONNX_FORMULA) {
@@ -240,6 +267,7 @@ static formula *begin(state *im, const operand *x) {
   f->depth = x->from ? x->from->depth + 1 : 1;
   im->formulas = f;
   out->kind = CVY_ONNX_FORMULA;
+  out->flat = x->flat, out->last = im->last;
   out->formula = f;
   return f;
 }
@@ -271,7 +299,8 @@ static bool take_two(state *im) {
 /* Layers by themselves are Relu and Clip of a layer: only behind other steps are they part of a formula. */
 static bool take_one(state *im) {
   const char *const op = im->node->op_type;
-  const bool clip = !strcmp(op, "Clip"), hard = !strcmp(op, "HardSigmoid"), is_erf = !strcmp(op, "Erf");
+  const bool clip = !strcmp(op, "Clip"), hard = !strcmp(op, "HardSigmoid"),
+             is_step = !strcmp(op, "Erf") || !strcmp(op, "Neg");
   operand x;
   double a = 0, b = 0;
   if (!read_operand(im, 0, &x) || x.of < 0 || (x.plain && (clip || !strcmp(op, "Relu")))) return false;
@@ -284,7 +313,7 @@ static bool take_one(state *im) {
     return true;
   formula *const f = begin(im, &x);
   if (!f) return true;
-  f->step = is_erf ? CVY_ONNX_NO_LAYER : CVY_ONNX_ACTIVATION;
+  f->step = is_step ? CVY_ONNX_NO_LAYER : CVY_ONNX_ACTIVATION;
   f->kind = hard                  ? CVY_ACTIVATION_HARD_SIGMOID
             : clip                ? CVY_ACTIVATION_CLIP
             : !strcmp(op, "Tanh") ? CVY_ACTIVATION_TANH
@@ -304,7 +333,8 @@ bool cvy_onnx_try_formula(state *im) {
 }
 
 void cvy_onnx_take_formula(state *im) {
-  if (!strcmp(im->node->op_type, "Sub") && cvy_onnx_mul_wholes(im)) return;
+  const char *const op = im->node->op_type;
+  if ((!strcmp(op, "Sub") || !strcmp(op, "Div")) && (cvy_onnx_take_wholes(im) || cvy_onnx_try_channels(im))) return;
   if (cvy_onnx_try_formula(im)) return;
   for (size_t i = 0; i < im->node->n_input; i++)
     if (!cvy_onnx_node_input(im, i)) return; /* refused, or what it depends on was */

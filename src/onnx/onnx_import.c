@@ -96,20 +96,29 @@ fail:
 
 /* ---- input and output ---- */
 
-/* Keras's input, (samples, rows, columns, channels), is read by Transpose nodes alone. */
-static bool has_channels_last(const cvy_onnx_graph *g, const char *input) {
-  int n = 0;
-  for (size_t i = 0; i < g->n_node; i++)
-    for (size_t k = 0; k < g->node[i]->n_input; k++) {
-      static const int64_t turn[4] = {0, 3, 1, 2};
-      if (strcmp(g->node[i]->input[k], input)) continue;
-      const Onnx__AttributeProto *const perm = cvy_onnx_attribute(g->node[i], "perm");
-      if (strcmp(text_of(g->node[i]->op_type), "Transpose") || !perm || perm->n_ints != 4 ||
-          memcmp(perm->ints, turn, sizeof turn))
-        return false;
-      n++;
+/* Keras's input, (samples, rows, columns, channels): the first node that reads it, or what steps on each of its numbers
+ * make of it, and wants an order, is a Transpose; or of one channel behind the pixels a Reshape. */
+static bool has_channels_last(const cvy_onnx_graph *g, const Onnx__ValueInfoProto *input) {
+  static const char *const steps[] = {"Add", "Cast", "Div", "Identity", "Mul", "Pad", "Sub"};
+  static const int64_t turn[4] = {0, 3, 1, 2};
+  Onnx__ValueInfoProto__Dimension *const *const dims = input->type->tensor_type->shape->dim;
+  const char *name = text_of(input->name);
+  for (size_t i = 0; i < g->n_node; i++) {
+    const cvy_onnx_node *const n = g->node[i];
+    const char *const op = text_of(n->op_type);
+    bool reads = false, is_step = false;
+    for (size_t k = 0; k < n->n_input; k++) reads = reads || !strcmp(n->input[k], name);
+    if (!reads || !strcmp(op, "Shape")) continue;
+    if (!strcmp(op, "Transpose")) {
+      const Onnx__AttributeProto *const perm = cvy_onnx_attribute(n, "perm");
+      return perm && perm->n_ints == 4 && !memcmp(perm->ints, turn, sizeof turn);
     }
-  return n > 0;
+    for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) is_step = is_step || !strcmp(op, steps[k]);
+    if (!is_step || n->n_output != 1)
+      return !strcmp(op, "Reshape") && dims[3]->dim_value == 1 && dims[1]->dim_value > 1 && dims[2]->dim_value > 1;
+    name = n->output[0];
+  }
+  return false;
 }
 
 /* The one input that is no initialiser, and its channels, height and width; 0: open. */
@@ -138,7 +147,7 @@ static cvy_status read_input(const cvy_onnx_file *file, const Onnx__ValueInfoPro
   CVY_REQUIRE(t->elem_type == CVY_ONNX_FLOAT, CVY_E_UNSUPPORTED,
               "%s: its input '%.100s' is of ONNX's type %d: FLOAT (1) is possible", file->path, text_of(input->name),
               t->elem_type);
-  *channels_last = has_channels_last(g, text_of(input->name));
+  *channels_last = has_channels_last(g, input);
   for (int d = 0; d < 3; d++) {
     const int64_t size = t->shape->dim[d + 1]->dim_value;
     CVY_REQUIRE(size >= 0 && size <= 65536, CVY_E_UNSUPPORTED,
@@ -166,7 +175,8 @@ static cvy_status begin(cvy_onnx_import_state *im, const int wanted[3]) {
   cvy_status status = CVY_OK;
   const Onnx__ValueInfoProto *input;
   int shape[3];
-  CVY_TRY(read_input(im->file, &input, shape, &im->channels_last));
+  bool last;
+  CVY_TRY(read_input(im->file, &input, shape, &last));
   for (int d = 0; d < 3; d++) {
     CVY_REQUIRE(!wanted[d] || !shape[d] || wanted[d] == shape[d], CVY_E_MISMATCH,
                 "%s has an input of %dx%dx%d (channels, height, width; 0: open), the data are %dx%dx%d: --size changes "
@@ -183,6 +193,7 @@ static cvy_status begin(cvy_onnx_import_state *im, const int wanted[3]) {
   CVY_TRY(cvy_net_create(shape[0], shape[1], shape[2], &im->net));
   v->kind = CVY_ONNX_NODE;
   v->node = cvy_net_input(im->net);
+  v->last = last;
 fail:
   return status;
 }
@@ -244,11 +255,42 @@ static void declare_layers(cvy_onnx_import_state *im) {
 
 /* ---- parameters ---- */
 
+/* What the file says of a parameter; without a value weights of 1, a bias of 0. */
+static cvy_status read_weight(cvy_onnx_import_state *im, const cvy_onnx_weight *w, float **values, size_t *n) {
+  if (w->value) return cvy_onnx_floats(im->file, w->value->tensor, w->value->name, values, n);
+  *n = (size_t)w->by->n;
+  *values = cvy_alloc_unset(*n, sizeof **values);
+  if (!*values) {
+    cvy_log_error("out of host memory");
+    return CVY_E_MEMORY;
+  }
+  for (size_t i = 0; i < *n; i++) (*values)[i] = w->is_bias ? 0 : 1;
+  return CVY_OK;
+}
+
+/* Each output's values times its scale, a bias plus its shift. */
+static void scale_outputs(const cvy_onnx_weight *w, float *values, size_t n) {
+  const size_t outputs = (size_t)w->by->n, each = n / outputs;
+  const double *const scale = w->by->numbers, *const shift = scale + outputs;
+  for (size_t o = 0; o < outputs; o++)
+    for (size_t i = 0; i < each; i++) {
+      float *const v = values + o * each + i;
+      *v = (float)((double)*v * scale[o] + (w->is_bias ? shift[o] : 0));
+    }
+}
+
+/* Rows of rows x columns x channels → of channels x rows x columns. */
+static void turn_pixels(const cvy_onnx_weight *w, const float *values, size_t n, float *out) {
+  const size_t channels = (size_t)w->pixels[2], pixels = (size_t)w->pixels[0] * (size_t)w->pixels[1],
+               row = channels * pixels;
+  for (size_t i = 0; i < n; i++) out[i / row * row + i % channels * pixels + i % row / channels] = values[i];
+}
+
 static cvy_status bring_weight(cvy_onnx_import_state *im, const cvy_onnx_weight *w) {
   cvy_status status = CVY_OK;
   float *values = NULL, *turned = NULL;
   size_t n;
-  CVY_TRY(cvy_onnx_floats(im->file, w->value->tensor, w->value->name, &values, &n));
+  CVY_TRY(read_weight(im, w, &values, &n));
   if (w->transposed) {
     const size_t rows = (size_t)w->value->tensor->dims[0], columns = (size_t)w->value->tensor->dims[1];
     turned = cvy_alloc_unset(n, sizeof *turned);
@@ -256,11 +298,19 @@ static cvy_status bring_weight(cvy_onnx_import_state *im, const cvy_onnx_weight 
     for (size_t r = 0; r < rows; r++)
       for (size_t c = 0; c < columns; c++) turned[c * rows + r] = values[r * columns + c];
   }
+  if (w->pixels[0]) {
+    float *const from = turned ? turned : values, *const to = cvy_alloc_unset(n, sizeof *to);
+    CVY_REQUIRE(to, CVY_E_MEMORY, "no memory for the %zu values of '%s'", n, w->name);
+    turn_pixels(w, from, n, to);
+    cvy_free(turned);
+    turned = to;
+  }
   float *const out = turned ? turned : values;
   for (size_t i = 0; i < n && w->not_negative; i++)
     CVY_REQUIRE(out[i] >= 0, CVY_E_FORMAT, "%s: value %zu of tensor '%.100s' is %g: a variance is not negative",
                 im->file->path, i, w->value->name, (double)out[i]);
   for (size_t i = 0; i < n && w->scale != 1; i++) out[i] *= w->scale;
+  if (w->by) scale_outputs(w, out, n);
   CVY_TRY(cvy_net_bring(im->net, w->name, out, n));
 fail:
   cvy_free(values);
@@ -292,10 +342,9 @@ static void tell(const cvy_onnx_import_state *im) {
         im->file->path, im->n_dropouts);
   if (im->n_unnamed)
     cvy_log_warning(
-        "%s: the weights of %d layers have lost their names: the exporter has folded batch normalisation or computed "
-        "them, "
-        "and load_state_dict will not take what is trained here (training=TrainingMode.TRAINING, "
-        "do_constant_folding=False, dynamo=False keep both)",
+        "%s: the weights of %d layers have lost their names: the exporter has folded batch normalisation into them, or "
+        "computed them. What is trained here goes back by convoy export; load_state_dict takes it only where PyTorch "
+        "exported with training=TrainingMode.TRAINING, do_constant_folding=False, dynamo=False",
         im->file->path, im->n_unnamed);
 }
 
@@ -313,12 +362,16 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
   declare_layers(&im);
   take_nodes(&im);
   if (output->kind == CVY_ONNX_FORMULA) (void)cvy_onnx_make_formula(&im, output);
+  if (output->kind == CVY_ONNX_CHANNELS) (void)cvy_onnx_make_channels(&im, output);
   CVY_REQUIRE(im.n_refused == 0, CVY_E_UNSUPPORTED, "%s: %d of its %zu nodes cannot be taken", path, im.n_refused,
               im.graph->n_node);
   CVY_TRY(im.status);
   CVY_REQUIRE(output->kind == CVY_ONNX_NODE, CVY_E_FORMAT, "%s: its output '%.100s' does not depend on its input", path,
               output->name);
   CVY_REQUIRE(output->node > 0, CVY_E_FORMAT, "%s: its output '%.100s' is its input: no node computes anything", path,
+              output->name);
+  CVY_REQUIRE(!output->flat || !output->last, CVY_E_UNSUPPORTED,
+              "%s: its output '%.100s' is a row of pixels with their channels behind: one of classes is possible", path,
               output->name);
   CVY_TRY(cvy_net_finish(im.net, output->node));
   for (size_t i = 0; i < im.n_weights; i++) CVY_TRY(bring_weight(&im, &im.weights[i]));
@@ -327,6 +380,11 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
   im.net = NULL;
 fail:
   cvy_net_destroy(&im.net);
+  while (im.channels) {
+    cvy_onnx_channels *const c = im.channels;
+    im.channels = c->next;
+    cvy_free(c);
+  }
   while (im.formulas) {
     cvy_onnx_formula *const f = im.formulas;
     im.formulas = f->next;

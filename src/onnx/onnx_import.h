@@ -14,13 +14,14 @@ typedef struct Onnx__NodeProto cvy_onnx_node;
 typedef struct Onnx__GraphProto cvy_onnx_graph;
 
 typedef enum cvy_onnx_kind {
-  CVY_ONNX_UNMADE,  /* the node that makes it comes later, or never */
-  CVY_ONNX_BAD,     /* its node was refused, or depends on one that was */
-  CVY_ONNX_NODE,    /* a tensor of samples */
-  CVY_ONNX_PADDED,  /* one with zeros around the pictures, which the node that reads it puts there */
-  CVY_ONNX_FORMULA, /* a number of each number of a tensor of samples; it becomes a layer when a node needs it */
-  CVY_ONNX_TENSOR,  /* numbers of the file */
-  CVY_ONNX_WHOLE    /* whole numbers that were computed: sizes, mostly */
+  CVY_ONNX_UNMADE,   /* the node that makes it comes later, or never */
+  CVY_ONNX_BAD,      /* its node was refused, or depends on one that was */
+  CVY_ONNX_NODE,     /* a tensor of samples */
+  CVY_ONNX_PADDED,   /* one with zeros around the pictures, which the node that reads it puts there */
+  CVY_ONNX_FORMULA,  /* a number of each number of a tensor of samples; it becomes a layer when a node needs it */
+  CVY_ONNX_CHANNELS, /* one with each channel times a number, plus a number; likewise */
+  CVY_ONNX_TENSOR,   /* numbers of the file */
+  CVY_ONNX_WHOLE     /* whole numbers that were computed: sizes, mostly */
 } cvy_onnx_kind;
 
 enum {
@@ -37,14 +38,18 @@ typedef struct cvy_onnx_value {
   bool needed;   /* the output depends on it */
   int n_readers; /* nodes that need it */
   int reader;    /* the last of them */
-  cvy_node node; /* NODE, PADDED */
-  bool flat;     /* NODE: (samples, values) instead of (samples, channels, rows, columns) */
+  cvy_node node; /* NODE, PADDED; CHANNELS: in front of them */
+  bool flat;     /* of samples: (samples, values) instead of (samples, channels, rows, columns) */
+  bool last;     /* of samples: channels come behind rows and columns; with flat, so lie the values */
+  bool sole;     /* NODE, CHANNELS: one node reads it, and nothing else its layer */
   const cvy_onnx_tensor *tensor;
   bool transposed;                    /* TENSOR: a matrix, rows and columns swapped */
   bool used;                          /* TENSOR: it is a layer's parameter already */
-  const struct cvy_onnx_value *added; /* NODE: a bias that the layer has taken from the Add behind it */
+  int n_view;                         /* TENSOR: dimensions that a Reshape gave it; 0: its own */
+  int64_t view[4];                    /* these */
   int pad[4];                         /* PADDED: rows above, columns left, rows below, columns right; else 0 */
   struct cvy_onnx_formula *formula;   /* FORMULA */
+  struct cvy_onnx_channels *channels; /* CHANNELS */
   int n_whole, whole_columns;         /* WHOLE: of a matrix of 2 dimensions; 0: a list */
   int64_t whole[CVY_ONNX_WHOLE_MOST];
 } cvy_onnx_value;
@@ -69,13 +74,26 @@ typedef struct cvy_onnx_formula {
   double again[CVY_ONNX_PLACES];
 } cvy_onnx_formula;
 
+/* x[c] * scale[c] + shift[c] behind a layer (onnx_channels.c). */
+typedef struct cvy_onnx_channels {
+  struct cvy_onnx_channels *next; /* made before */
+  cvy_node of, made;              /* the layer in front; the one that computes it, -1: none yet */
+  bool alone, flat;               /* nothing else reads the layer in front; as of a value */
+  char name[64];                  /* of a layer of its own */
+  int n;                          /* channels */
+  double numbers[];               /* scale, shift */
+} cvy_onnx_channels;
+
 /* A parameter's value, for when the network is finished. */
 typedef struct cvy_onnx_weight {
   char name[96];
-  const cvy_onnx_value *value;
-  bool transposed;   /* rows and columns are to be swapped */
-  bool not_negative; /* a variance */
+  const cvy_onnx_value *value; /* NULL: weights of 1, a bias of 0, before `by` */
+  bool transposed;             /* rows and columns are to be swapped */
+  bool not_negative;           /* a variance */
+  bool is_bias;
   float scale;
+  const cvy_onnx_channels *by; /* for each output; NULL: none */
+  int pixels[3];               /* a matrix takes rows x columns x channels; zeros: channels x rows x columns */
 } cvy_onnx_weight;
 
 typedef struct cvy_onnx_import_state {
@@ -88,11 +106,12 @@ typedef struct cvy_onnx_import_state {
   size_t n_slots;
   cvy_onnx_weight *weights;
   size_t n_weights, weights_capacity;
-  const cvy_onnx_node *node;  /* being taken */
-  cvy_onnx_formula *formulas; /* all of them */
-  int visit;                  /* number of the last search in them */
-  bool channels_last;         /* of the input, which nodes Transpose alone read */
-  int64_t samples;            /* of the input as the file has it, where shapes in the file repeat it; 0: open */
+  const cvy_onnx_node *node;   /* being taken */
+  bool last;                   /* of what the node makes, unless it says otherwise */
+  cvy_onnx_formula *formulas;  /* all of them */
+  int visit;                   /* number of the last search in them */
+  cvy_onnx_channels *channels; /* all of them */
+  int64_t samples;             /* of the input as the file has it, where shapes in the file repeat it; 0: open */
   int n_refused;
   int n_dropouts, n_unnamed; /* to be logged at the end */
   cvy_status status;         /* first failure of another kind: the import ends */
@@ -113,6 +132,19 @@ bool cvy_onnx_make_formula(cvy_onnx_import_state *im, cvy_onnx_value *v);
 /* Input i, one number of the file; `absent` if there is no such input. False: refused. */
 bool cvy_onnx_number(cvy_onnx_import_state *im, size_t i, const char *what, double absent, double *out);
 
+/* [onnx_channels.c] Takes im->node if it multiplies each channel by a number of the file, or adds one: true. */
+bool cvy_onnx_try_channels(cvy_onnx_import_state *im);
+/* A value that is CHANNELS becomes a layer, or part of the one in front; false: the import fails. */
+bool cvy_onnx_make_channels(cvy_onnx_import_state *im, cvy_onnx_value *v);
+
+/* [onnx_order.c] Take im->node, which gives a tensor of samples another shape, or depends on which it has. */
+void cvy_onnx_take_flatten(cvy_onnx_import_state *im);
+void cvy_onnx_take_mean(cvy_onnx_import_state *im);
+void cvy_onnx_take_reshape(cvy_onnx_import_state *im);
+void cvy_onnx_take_softmax(cvy_onnx_import_state *im);
+void cvy_onnx_take_squeeze(cvy_onnx_import_state *im);
+void cvy_onnx_take_transpose(cvy_onnx_import_state *im);
+
 /* [onnx_whole.c] Take im->node, which computes a shape or the like. */
 void cvy_onnx_take_cast(cvy_onnx_import_state *im);
 void cvy_onnx_take_constant_of_shape(cvy_onnx_import_state *im);
@@ -121,7 +153,7 @@ void cvy_onnx_take_shape(cvy_onnx_import_state *im);
 void cvy_onnx_take_slice(cvy_onnx_import_state *im);
 void cvy_onnx_take_unsqueeze(cvy_onnx_import_state *im);
 /* The same for operators that have another meaning as well; false: it is that one. */
-bool cvy_onnx_mul_wholes(cvy_onnx_import_state *im); /* Mul, Sub */
+bool cvy_onnx_take_wholes(cvy_onnx_import_state *im); /* Add, Div, Mul, Sub */
 bool cvy_onnx_reshape_whole(cvy_onnx_import_state *im);
 bool cvy_onnx_transpose_whole(cvy_onnx_import_state *im, const cvy_onnx_value *x);
 
@@ -137,6 +169,9 @@ void cvy_onnx_take_concat(cvy_onnx_import_state *im);
 
 /* [onnx_nodes.c] Takes im->node, whose outputs the caller has marked BAD. */
 void cvy_onnx_take_node(cvy_onnx_import_state *im);
+/* A parameter LAYER.SUFFIX with the value of v, or without one; NULL: the memory is short. */
+cvy_onnx_weight *cvy_onnx_add_weight(cvy_onnx_import_state *im, const cvy_onnx_value *v, const char *layer,
+                                     const char *suffix);
 /* The name of a layer whose weight has this name: without ".weight", and with '_' for what a name may not have. */
 void cvy_onnx_layer_name(const char *tensor, char out[64]);
 /* The input of a node that is a layer's weight; -1: it has none. Pure. */

@@ -64,6 +64,7 @@ value *cvy_onnx_node_input(state *im, size_t i) {
     return NULL;
   }
   if (v->kind == CVY_ONNX_FORMULA && !cvy_onnx_make_formula(im, v)) return NULL;
+  if (v->kind == CVY_ONNX_CHANNELS && !cvy_onnx_make_channels(im, v)) return NULL;
   return v->kind == CVY_ONNX_BAD ? NULL : v;
 }
 
@@ -89,6 +90,13 @@ value *cvy_onnx_numbers(state *im, size_t i, const char *what) {
   value *const v = cvy_onnx_node_input(im, i);
   if (v && v->kind != CVY_ONNX_TENSOR) {
     cvy_onnx_refuse(im, "%s, '%.100s', is computed: it must be an initialiser", what, v->name);
+    return NULL;
+  }
+  if (v && v->n_view) {
+    cvy_onnx_refuse(im,
+                    "%s, '%.100s', has another shape than its initialiser: that is possible for what is added to "
+                    "or multiplied by each channel alone",
+                    what, v->name);
     return NULL;
   }
   return v;
@@ -118,6 +126,8 @@ void cvy_onnx_make(state *im, cvy_node node, bool flat) {
     out->kind = CVY_ONNX_NODE;
     out->node = node;
     out->flat = flat;
+    out->last = im->last;
+    out->sole = out->n_readers == 1;
   }
 }
 
@@ -132,7 +142,7 @@ void cvy_onnx_same_as(state *im, const value *v) {
   out->n_readers = old.n_readers;
   out->reader = old.reader;
   out->used = false;
-  out->added = NULL;
+  out->sole = v->sole && out->n_readers == 1;
 }
 
 void cvy_onnx_make_whole(state *im, const int64_t *numbers_of, int n) {
@@ -154,6 +164,12 @@ bool cvy_onnx_one_output(state *im) {
   return true;
 }
 
+bool cvy_onnx_of_samples(const value *v) {
+  return v->kind == CVY_ONNX_NODE || v->kind == CVY_ONNX_PADDED || v->kind == CVY_ONNX_FORMULA ||
+         v->kind == CVY_ONNX_CHANNELS;
+}
+
 void cvy_onnx_shape_of(const state *im, const value *v, int shape[3]) {
-  (void)cvy_net_shape(im->net, v->node, &shape[0], &shape[1], &shape[2]);
+  const cvy_node node = v->kind == CVY_ONNX_FORMULA ? v->formula->of : v->node;
+  (void)cvy_net_shape(im->net, node, &shape[0], &shape[1], &shape[2]);
 }

@@ -35,6 +35,9 @@ void cvy_onnx_same_as(cvy_onnx_import_state *im, const cvy_onnx_value *v);
 void cvy_onnx_make_whole(cvy_onnx_import_state *im, const int64_t *numbers_of, int n);
 /* No other output than the first is read. */
 bool cvy_onnx_one_output(cvy_onnx_import_state *im);
+/* It is computed from the pictures. */
+bool cvy_onnx_of_samples(const cvy_onnx_value *v);
+/* Of a value of samples: channels, rows, columns of its layer. */
 void cvy_onnx_shape_of(const cvy_onnx_import_state *im, const cvy_onnx_value *v, int shape[3]);
 
 #endif

@@ -38,24 +38,29 @@ int cvy_onnx_weight_input(const cvy_onnx_node *n) {
   return -1;
 }
 
-/* v becomes LAYER.SUFFIX; false: refused. */
-static bool take_weight(state *im, value *v, const char *layer, const char *suffix, bool transposed, float scale) {
-  if (v->used)
-    return cvy_onnx_refuse(im, "'%.100s' is a parameter of another layer already: no two layers can share one",
-                           v->name);
+cvy_onnx_weight *cvy_onnx_add_weight(state *im, const value *v, const char *layer, const char *suffix) {
   cvy_onnx_weight *const list = cvy_grow(im->weights, im->n_weights, &im->weights_capacity, 64, sizeof *list);
   if (!list) {
     cvy_log_error("out of host memory");
     im->status = CVY_E_MEMORY;
-    return false;
+    return NULL;
   }
   im->weights = list;
   cvy_onnx_weight *const w = &list[im->n_weights++];
   *w = (cvy_onnx_weight){
-      .value = v, .transposed = transposed, .not_negative = !strcmp(suffix, "running_var"), .scale = scale};
+      .value = v, .not_negative = !strcmp(suffix, "running_var"), .is_bias = !strcmp(suffix, "bias"), .scale = 1};
   snprintf(w->name, sizeof w->name, "%s.%s", layer, suffix);
+  return w;
+}
+
+/* v becomes LAYER.SUFFIX; NULL: refused. Vectors may be several layers': exporters write equal ones once. */
+static cvy_onnx_weight *take_weight(state *im, value *v, const char *layer, const char *suffix) {
+  if (v->used && v->tensor->n_dims > 1) {
+    cvy_onnx_refuse(im, "'%.100s' is a parameter of another layer already: no two layers can share one", v->name);
+    return NULL;
+  }
   v->used = true;
-  return true;
+  return cvy_onnx_add_weight(im, v, layer, suffix);
 }
 
 static bool has_dims(const value *v, size_t n) { return v->tensor->n_dims == n; }
@@ -157,8 +162,9 @@ static void take_pad(state *im) {
     cvy_onnx_refuse(im, "its input axes is not possible: pads for all four dimensions are");
     return;
   }
+  const int row = x->last ? 1 : 2;
   bool good = cvy_onnx_wholes_of(v, pads) == 8;
-  for (int d = 0; good && d < 8; d++) good = (d & 3) < 2 ? pads[d] == 0 : small(pads[d], 0);
+  for (int d = 0; good && d < 8; d++) good = (d & 3) == row || (d & 3) == row + 1 ? small(pads[d], 0) : pads[d] == 0;
   if (!good) {
     cvy_onnx_refuse(im,
                     "its pads '%.100s' are not eight known numbers, 0 for samples and channels and 0 to 65536 for "
@@ -168,11 +174,11 @@ static void take_pad(state *im) {
   }
   cvy_onnx_same_as(im, x);
   value *const out = cvy_onnx_output(im);
-  if (!out || !(pads[2] + pads[3] + pads[6] + pads[7])) return;
+  if (!out || !(pads[row] + pads[row + 1] + pads[row + 4] + pads[row + 5])) return;
   out->kind = CVY_ONNX_PADDED;
   for (int d = 0; d < 2; d++) {
-    out->pad[d] = (int)pads[2 + d];
-    out->pad[d + 2] = (int)pads[6 + d];
+    out->pad[d] = (int)pads[row + d];
+    out->pad[d + 2] = (int)pads[row + 4 + d];
   }
 }
 
@@ -203,7 +209,7 @@ static void take_conv(state *im) {
     return;
   }
   name_layer(im, w, layer);
-  if (!take_weight(im, w, layer, "weight", false, 1) || (b && !take_weight(im, b, layer, "bias", false, 1))) return;
+  if (!take_weight(im, w, layer, "weight") || (b && !take_weight(im, b, layer, "bias"))) return;
   const cvy_conv2d_spec spec = {.filters = (int)dims[0],
                                 .kernel = {win.kernel[0], win.kernel[1]},
                                 .stride = {win.stride[0], win.stride[1]},
@@ -247,7 +253,7 @@ static void take_batchnorm(state *im) {
     }
   name_layer(im, p[0], layer);
   for (size_t i = 0; i < 4; i++)
-    if (!take_weight(im, p[i], layer, names[i], false, 1)) return;
+    if (!take_weight(im, p[i], layer, names[i])) return;
   /* 1 - 0.9 in float32 is 0.10000002: the file's digits, of which 7 count, become those of PyTorch again */
   const cvy_batchnorm_spec spec = {.eps = eps, .momentum = (float)(rint((1 - (double)momentum) * 1e7) * 1e-7)};
   cvy_onnx_make(im, cvy_net_batchnorm(im->net, x->node, layer, &spec), x->flat);
@@ -267,8 +273,13 @@ static void add_linear(state *im, const value *x, value *w, bool by_rows, value 
     return;
   }
   name_layer(im, w, layer);
-  if (!take_weight(im, w, layer, "weight", !out_first, alpha) || (b && !take_weight(im, b, layer, "bias", false, beta)))
-    return;
+  cvy_onnx_weight *taken = take_weight(im, w, layer, "weight");
+  if (!taken) return;
+  taken->transposed = !out_first, taken->scale = alpha;
+  if (x->last) memcpy(taken->pixels, (const int[]){shape[1], shape[2], shape[0]}, sizeof taken->pixels);
+  taken = b ? take_weight(im, b, layer, "bias") : NULL;
+  if (b && !taken) return;
+  if (b) taken->scale = beta;
   cvy_onnx_make(im, cvy_net_linear(im->net, x->node, layer, (int)outputs, !b), true);
 }
 
@@ -302,16 +313,6 @@ static void take_gemm(state *im) {
   if (x) add_linear(im, x, w, cvy_onnx_whole(im, "transB", 0) != 0, b, alpha, beta);
 }
 
-/* The bias of the Add that alone reads what this node makes. */
-static value *bias_behind(const state *im, int64_t outputs) {
-  const value *const out = cvy_onnx_output(im);
-  const cvy_onnx_node *const reader = out && out->n_readers == 1 ? im->graph->node[out->reader] : NULL;
-  if (!reader || !reader->op_type || strcmp(reader->op_type, "Add") || reader->n_input != 2) return NULL;
-  const int other = !strcmp(reader->input[0], out->name);
-  value *const b = cvy_onnx_find(im, reader->input[other]);
-  return b && b->kind == CVY_ONNX_TENSOR && !b->used && is_vector(b, outputs) ? b : NULL;
-}
-
 static void take_matmul(state *im) {
   value *const w = cvy_onnx_numbers(im, 1, "the matrix");
   if (!w) return;
@@ -320,11 +321,7 @@ static void take_matmul(state *im) {
     return;
   }
   const value *const x = rows(im, 0);
-  if (!x) return;
-  value *const b = bias_behind(im, w->tensor->dims[w->transposed ? 0 : 1]);
-  add_linear(im, x, w, false, b, 1, 1);
-  value *const out = cvy_onnx_output(im);
-  if (out && out->kind == CVY_ONNX_NODE) out->added = b;
+  if (x) add_linear(im, x, w, false, NULL, 1, 1);
 }
 
 /* All values of the layer are 0 or more. */
@@ -373,69 +370,7 @@ static void take_global_avgpool(state *im) {
   if (x) cvy_onnx_make(im, cvy_net_global_avgpool(im->net, x->node), false);
 }
 
-/* Axes from an attribute or from input 1; how many, -1: they are not known. */
-static int read_axes(state *im, int64_t *axes) {
-  if (!cvy_onnx_has_input(im, 1)) return cvy_onnx_wholes(im, "axes", axes, CVY_ONNX_WHOLE_MOST);
-  const value *const v = cvy_onnx_node_input(im, 1);
-  return v ? cvy_onnx_wholes_of(v, axes) : -1;
-}
-
-/* Rows and columns, in any order. */
-static bool are_rows_and_columns(const int64_t *axes, int n) {
-  if (n != 2) return false;
-  const int64_t a = axes[0] < 0 ? axes[0] + 4 : axes[0], b = axes[1] < 0 ? axes[1] + 4 : axes[1];
-  return (a == 2 && b == 3) || (a == 3 && b == 2);
-}
-
-static void take_mean(state *im) {
-  int64_t axes[CVY_ONNX_WHOLE_MOST];
-  const value *const x = cvy_onnx_pictures(im, 0);
-  if (!are_rows_and_columns(axes, read_axes(im, axes))) {
-    cvy_onnx_refuse(im, "its axes are not rows and columns (2, 3): the mean of these is possible");
-    return;
-  }
-  if (x) cvy_onnx_make(im, cvy_net_global_avgpool(im->net, x->node), cvy_onnx_whole(im, "keepdims", 1) == 0);
-}
-
-static void take_squeeze(state *im) {
-  int64_t axes[CVY_ONNX_WHOLE_MOST];
-  const value *const x = cvy_onnx_node_input(im, 0);
-  const int n = read_axes(im, axes);
-  int shape[3] = {0};
-  if (!x) return;
-  if (x->kind == CVY_ONNX_WHOLE) {
-    cvy_onnx_same_as(im, x);
-    return;
-  }
-  if (x->kind == CVY_ONNX_NODE) cvy_onnx_shape_of(im, x, shape);
-  if (x->kind != CVY_ONNX_NODE || x->flat || !are_rows_and_columns(axes, n) || shape[1] != 1 || shape[2] != 1) {
-    cvy_onnx_refuse(im, "it takes other dimensions away than the rows and columns (2, 3) of 1x1 pixels");
-    return;
-  }
-  cvy_onnx_same_as(im, x);
-  value *const out = cvy_onnx_output(im);
-  if (out) out->flat = true;
-}
-
-/* A softmax behind everything else is left out; the loss has its own. */
-static void take_softmax(state *im) {
-  const value *const x = cvy_onnx_samples(im, 0);
-  const bool is_log = !strcmp(im->node->op_type, "LogSoftmax");
-  const int64_t axis = cvy_onnx_whole(im, "axis", im->file->opset < 13 ? 1 : -1);
-  const value *const out = cvy_onnx_output(im);
-  int shape[3];
-  if (!x) return;
-  cvy_onnx_shape_of(im, x, shape);
-  if ((axis != 1 && axis != (x->flat ? -1 : -3)) || (x->flat && (shape[1] > 1 || shape[2] > 1))) {
-    cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": 1, the channels, is possible", axis);
-    return;
-  }
-  if (out && out->n_readers == 0) cvy_onnx_same_as(im, x);
-  else if (is_log) cvy_onnx_refuse(im, "it is not the network's output: there alone it is possible");
-  else cvy_onnx_make(im, cvy_net_softmax(im->net, x->node), x->flat);
-}
-
-/* ---- shapes and numbers ---- */
+/* ---- numbers ---- */
 
 static void take_identity(state *im) {
   const value *const x = cvy_onnx_node_input(im, 0);
@@ -461,123 +396,87 @@ static void take_constant(state *im) {
   }
 }
 
-static void flatten(state *im, const value *x) {
-  cvy_onnx_same_as(im, x);
-  value *const out = cvy_onnx_output(im);
-  if (out) out->flat = true;
-}
-
-static void take_flatten(state *im) {
-  const value *const x = cvy_onnx_samples(im, 0);
-  const int64_t axis = cvy_onnx_whole(im, "axis", 1);
-  if (!x) return;
-  if (axis == 1 || axis == (x->flat ? -1 : -3)) flatten(im, x);
-  else cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": 1 is possible, all of a sample in a row", axis);
-}
-
-/* The shape is that of rows of samples: (samples, values), either of which may be left to be computed. */
-static void take_reshape(state *im) {
-  if (cvy_onnx_reshape_whole(im)) return;
-  const value *const x = cvy_onnx_samples(im, 0), *const s =
-                                                      cvy_onnx_has_input(im, 1) ? cvy_onnx_node_input(im, 1) : NULL;
-  int64_t dims[CVY_ONNX_WHOLE_MOST];
-  int shape[3];
-  if (!x || (cvy_onnx_has_input(im, 1) && !s)) return;
-  const int n = s ? cvy_onnx_wholes_of(s, dims) : -1;
-  cvy_onnx_shape_of(im, x, shape);
-  const int64_t all = (int64_t)shape[0] * shape[1] * shape[2];
-  const bool rows_first = n == 2 && (dims[0] == 0 || dims[0] == CVY_ONNX_BATCH || dims[0] == 1 ||
-                                     dims[0] == im->samples || (dims[0] == -1 && dims[1] == all));
-  const bool to_pixels = n == 4 && (dims[0] == 0 || dims[0] == CVY_ONNX_BATCH || dims[0] == im->samples) &&
-                         dims[1] == all && dims[2] == 1 && dims[3] == 1;
-  if (rows_first && (dims[1] == -1 || dims[1] == all)) flatten(im, x);
-  else if (to_pixels && shape[0] == all) {
-    cvy_onnx_same_as(im, x);
-    value *const out = cvy_onnx_output(im);
-    if (out) out->flat = false;
-  } else
-    cvy_onnx_refuse(im, "its shape is not (samples, %" PRId64 "): all values of a sample in a row are possible", all);
-}
-
-static void take_transpose(state *im) {
-  const value *const x = cvy_onnx_node_input(im, 0);
-  int64_t perm[CVY_ONNX_WHOLE_MOST];
-  const int n = cvy_onnx_wholes(im, "perm", perm, CVY_ONNX_WHOLE_MOST);
-  if (!x || cvy_onnx_transpose_whole(im, x)) return;
-  if (x->kind == CVY_ONNX_NODE) {
-    const bool last = n == 4 && perm[0] == 0 && perm[1] == 3 && perm[2] == 1 && perm[3] == 2;
-    if (last && im->channels_last && x->node == cvy_net_input(im->net)) cvy_onnx_same_as(im, x);
-    else
-      cvy_onnx_refuse(im,
-                      "it turns samples, which have their channels in front here: only the graph's input can have "
-                      "them last (tf2onnx: --inputs-as-nchw and --outputs-as-nchw)");
-    return;
-  }
-  if (x->kind != CVY_ONNX_TENSOR || !has_dims(x, 2) || !(n == 0 || (n == 2 && perm[0] == 1 && perm[1] == 0))) {
-    cvy_onnx_refuse(im, "it turns something else than a matrix of the file");
-    return;
-  }
-  cvy_onnx_same_as(im, x);
-  value *const out = cvy_onnx_output(im);
-  if (!out) return;
-  out->transposed = !x->transposed;
-  out->label = x->label; /* the layer is called like the matrix */
-}
-
 /* ---- the table ---- */
+
+/* Which order of dimensions an operator takes. */
+typedef enum order {
+  OWN,   /* it looks itself */
+  EACH,  /* any, the same of all tensors, which is that of what it makes */
+  FRONT, /* channels in front of rows and columns */
+} order;
 
 static const struct {
   const char *op;
+  order order;
   void (*take)(state *im);
 } ops[] = {
-    {"Add", cvy_onnx_take_add},
-    {"AveragePool", take_avgpool},
-    {"BatchNormalization", take_batchnorm},
-    {"Cast", cvy_onnx_take_cast},
-    {"Clip", cvy_onnx_take_clip},
-    {"Concat", cvy_onnx_take_concat},
-    {"Constant", take_constant},
-    {"ConstantOfShape", cvy_onnx_take_constant_of_shape},
-    {"Conv", take_conv},
-    {"Div", cvy_onnx_take_formula},
-    {"Dropout", cvy_onnx_take_dropout},
-    {"Erf", cvy_onnx_take_formula},
-    {"Flatten", take_flatten},
-    {"Gather", cvy_onnx_take_gather},
-    {"Gelu", cvy_onnx_take_activation},
-    {"Gemm", take_gemm},
-    {"GlobalAveragePool", take_global_avgpool},
-    {"HardSigmoid", cvy_onnx_take_formula},
-    {"HardSwish", cvy_onnx_take_activation},
-    {"Identity", take_identity},
-    {"LeakyRelu", cvy_onnx_take_activation},
-    {"LogSoftmax", take_softmax},
-    {"MatMul", take_matmul},
-    {"MaxPool", take_maxpool},
-    {"Mul", cvy_onnx_take_mul},
-    {"Pad", take_pad},
-    {"Pow", cvy_onnx_take_formula},
-    {"ReduceMean", take_mean},
-    {"Relu", cvy_onnx_take_relu},
-    {"Reshape", take_reshape},
-    {"Shape", cvy_onnx_take_shape},
-    {"Sigmoid", cvy_onnx_take_formula},
-    {"Slice", cvy_onnx_take_slice},
-    {"Softmax", take_softmax},
-    {"Squeeze", take_squeeze},
-    {"Sub", cvy_onnx_take_formula},
-    {"Sum", cvy_onnx_take_sum},
-    {"Tanh", cvy_onnx_take_formula},
-    {"Transpose", take_transpose},
-    {"Unsqueeze", cvy_onnx_take_unsqueeze},
+    {"Add", EACH, cvy_onnx_take_add},
+    {"AveragePool", FRONT, take_avgpool},
+    {"BatchNormalization", FRONT, take_batchnorm},
+    {"Cast", OWN, cvy_onnx_take_cast},
+    {"Clip", EACH, cvy_onnx_take_clip},
+    {"Concat", OWN, cvy_onnx_take_concat},
+    {"Constant", OWN, take_constant},
+    {"ConstantOfShape", OWN, cvy_onnx_take_constant_of_shape},
+    {"Conv", FRONT, take_conv},
+    {"Div", EACH, cvy_onnx_take_formula},
+    {"Dropout", EACH, cvy_onnx_take_dropout},
+    {"Erf", EACH, cvy_onnx_take_formula},
+    {"Flatten", OWN, cvy_onnx_take_flatten},
+    {"Gather", OWN, cvy_onnx_take_gather},
+    {"Gelu", EACH, cvy_onnx_take_activation},
+    {"Gemm", OWN, take_gemm},
+    {"GlobalAveragePool", FRONT, take_global_avgpool},
+    {"HardSigmoid", EACH, cvy_onnx_take_formula},
+    {"HardSwish", EACH, cvy_onnx_take_activation},
+    {"Identity", OWN, take_identity},
+    {"LeakyRelu", EACH, cvy_onnx_take_activation},
+    {"LogSoftmax", OWN, cvy_onnx_take_softmax},
+    {"MatMul", OWN, take_matmul},
+    {"MaxPool", FRONT, take_maxpool},
+    {"Mul", EACH, cvy_onnx_take_mul},
+    {"Neg", EACH, cvy_onnx_take_formula},
+    {"Pad", OWN, take_pad},
+    {"Pow", EACH, cvy_onnx_take_formula},
+    {"ReduceMean", OWN, cvy_onnx_take_mean},
+    {"Relu", EACH, cvy_onnx_take_relu},
+    {"Reshape", OWN, cvy_onnx_take_reshape},
+    {"Shape", OWN, cvy_onnx_take_shape},
+    {"Sigmoid", EACH, cvy_onnx_take_formula},
+    {"Slice", OWN, cvy_onnx_take_slice},
+    {"Softmax", OWN, cvy_onnx_take_softmax},
+    {"Squeeze", OWN, cvy_onnx_take_squeeze},
+    {"Sub", EACH, cvy_onnx_take_formula},
+    {"Sum", EACH, cvy_onnx_take_sum},
+    {"Tanh", EACH, cvy_onnx_take_formula},
+    {"Transpose", OWN, cvy_onnx_take_transpose},
+    {"Unsqueeze", OWN, cvy_onnx_take_unsqueeze},
 };
 
-void cvy_onnx_take_node(state *im) {
+/* The order of the node's inputs; false: refused. */
+static bool find_order(state *im, order order) {
+  const value *first = NULL;
+  for (size_t i = 0; order != OWN && i < im->node->n_input; i++) {
+    const value *const v = cvy_onnx_operand(im, i);
+    if (!v || !cvy_onnx_of_samples(v)) continue;
+    if (order == FRONT && v->last && !v->flat)
+      return cvy_onnx_refuse(im, "its input '%.100s' has its channels behind rows and columns: a Transpose is missing",
+                             v->name);
+    if (!first) first = v;
+    if (v->last != first->last)
+      return cvy_onnx_refuse(im, "channels of '%.100s' are behind rows and columns, those of '%.100s' in front of them",
+                             v->last ? v->name : first->name, v->last ? first->name : v->name);
+  }
+  im->last = order == EACH && first && first->last;
+  return true;
+}
+
+void cvy_onnx_take_node(cvy_onnx_import_state *im) {
   const cvy_onnx_node *const n = im->node;
   const bool own = !n->domain || !*n->domain || !strcmp(n->domain, "ai.onnx");
   for (size_t i = 0; own && n->op_type && i < sizeof ops / sizeof *ops; i++)
     if (!strcmp(n->op_type, ops[i].op)) {
-      ops[i].take(im);
+      if (find_order(im, ops[i].order)) ops[i].take(im);
       return;
     }
   if (own) cvy_onnx_refuse(im, "this operator is not possible");

@@ -14,6 +14,8 @@ typedef cvy_onnx_value value;
 
 /* Inputs 0 and 1, both of samples and of as many dimensions; false: refused. */
 static bool pair(state *im, const value **a, const value **b) {
+  *a = cvy_onnx_node_input(im, 0), *b = cvy_onnx_node_input(im, 1);
+  if (!*a || !*b) return false; /* refused, or what it depends on was */
   *a = cvy_onnx_samples(im, 0), *b = cvy_onnx_samples(im, 1);
   if (!*a || !*b) return false;
   if ((*a)->flat == (*b)->flat) return true;
@@ -24,15 +26,13 @@ static bool pair(state *im, const value **a, const value **b) {
 }
 
 void cvy_onnx_take_add(state *im) {
-  if (cvy_onnx_try_formula(im)) return;
+  if (cvy_onnx_take_wholes(im) || cvy_onnx_try_channels(im) || cvy_onnx_try_formula(im)) return;
   const value *a = cvy_onnx_node_input(im, 0), *b = cvy_onnx_node_input(im, 1);
   if (!a || !b) return;
-  if ((a->kind == CVY_ONNX_NODE && a->added == b) || (b->kind == CVY_ONNX_NODE && b->added == a)) {
-    cvy_onnx_same_as(im, a->kind == CVY_ONNX_NODE ? a : b); /* the layer has the bias */
-    return;
-  }
   if (a->kind != CVY_ONNX_NODE || b->kind != CVY_ONNX_NODE) {
-    cvy_onnx_refuse(im, "it adds '%.100s' and '%.100s': two tensors of samples are possible, or a bias behind MatMul",
+    cvy_onnx_refuse(im,
+                    "it adds '%.100s' and '%.100s': two tensors of samples are possible, or a number of the file for "
+                    "each channel",
                     a->name, b->name);
     return;
   }
@@ -58,7 +58,7 @@ void cvy_onnx_take_sum(state *im) {
 
 void cvy_onnx_take_mul(state *im) {
   const value *a, *b;
-  if (cvy_onnx_mul_wholes(im) || cvy_onnx_try_formula(im)) return;
+  if (cvy_onnx_take_wholes(im) || cvy_onnx_try_channels(im) || cvy_onnx_try_formula(im)) return;
   if (pair(im, &a, &b)) cvy_onnx_make(im, cvy_net_mul(im->net, a->node, b->node), a->flat);
 }
 
@@ -124,7 +124,7 @@ static void join(state *im) {
   const size_t n = im->node->n_input;
   const int64_t axis = cvy_onnx_whole(im, "axis", INT64_MIN);
   cvy_node *const nodes = cvy_calloc(n, sizeof *nodes);
-  bool good = nodes != NULL, flat = false;
+  bool good = nodes != NULL, flat = false, last = false;
   if (!nodes) im->status = CVY_E_MEMORY;
   for (size_t i = 0; i < n && good; i++) {
     const value *const x = cvy_onnx_samples(im, i);
@@ -132,14 +132,17 @@ static void join(state *im) {
     good = x != NULL;
     if (!good) break;
     cvy_onnx_shape_of(im, x, shape);
-    if (i == 0) flat = x->flat;
-    if (x->flat != flat || (flat && (shape[1] > 1 || shape[2] > 1)) || (axis != 1 && axis != (flat ? -1 : -3)))
+    if (i == 0) flat = x->flat, last = x->last;
+    const int64_t channels = last && !flat ? 3 : 1, rank = flat ? 2 : 4;
+    if (x->flat != flat || x->last != last || (flat && (shape[1] > 1 || shape[2] > 1)) ||
+        (axis != channels && axis != channels - rank))
       good = cvy_onnx_refuse(im,
-                             "it joins tensors by something else than their channels (axis %" PRId64
-                             "): axis 1 of equal numbers of dimensions is possible",
-                             axis);
+                             "it joins tensors by something else than their channels (axis %" PRId64 "): axis %" PRId64
+                             " of equal numbers and orders of dimensions is possible",
+                             axis, channels);
     nodes[i] = x->node;
   }
+  im->last = last;
   if (good) cvy_onnx_make(im, cvy_net_concat(im->net, nodes, (int)n), flat);
   cvy_free(nodes);
 }

@@ -130,7 +130,8 @@ static cvy_status plan_cpu(depthwise_state *st, size_t *workspace_bytes) {
                 ring_rows = rows < g->in.h ? rows : g->in.h, ring = ring_rows * cols;
   /* whole groups; a vector of results may need several of them */
   const int unit = g->group_k > 16 ? g->group_k : 16, unit_c = unit / g->group_k * g->group_c;
-  /* the ring, rows fetched ahead and results; products of a few channels take longer than their loads: longer pieces of rows pay */
+  /* the ring, rows fetched ahead and results; products of a few channels take longer than their loads: longer pieces of
+   * rows pay */
   const bool few = !weights && g->group_c > 1 && g->group_c < 16;
   int64_t units = (few ? FAR_FLOATS : NEAR_FLOATS) / (ring * unit_c + 3 * (int64_t)g->out.w * unit);
   if (units < 1) units = 1;

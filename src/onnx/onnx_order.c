@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT
+ * Shapes of samples: rows of values, means of pixels, and the order of dimensions. A layer's tensor has no order in a
+ * network of Convoy's; the file's may have channels in front of rows and columns, as PyTorch does, or behind them, as
+ * Keras does (`last` of a value). Transpose alone changes from one to the other, and a Reshape where there is one
+ * channel. Rows of values made of the second order are turned where a matrix takes them. */
+#include <inttypes.h>
+#include <string.h>
+
+#include <onnx.pb-c.h>
+
+#include "src/onnx/onnx_import.h"
+#include "src/onnx/onnx_node.h"
+
+typedef cvy_onnx_import_state state;
+typedef cvy_onnx_value value;
+
+/* The first output is x with these dimensions. In a row, or in an order, of one pixel or channel both are the same. */
+static void view(state *im, const value *x, bool flat, bool last) {
+  int shape[3];
+  cvy_onnx_shape_of(im, x, shape);
+  cvy_onnx_same_as(im, x);
+  value *const out = cvy_onnx_output(im);
+  if (!out) return;
+  out->flat = flat;
+  out->last = last && !(flat && (shape[0] == 1 || shape[1] * shape[2] == 1));
+}
+
+/* Axes from an attribute or from input 1; how many, -1: they are not known. */
+static int read_axes(state *im, int64_t *axes) {
+  if (!cvy_onnx_has_input(im, 1)) return cvy_onnx_wholes(im, "axes", axes, CVY_ONNX_WHOLE_MOST);
+  const value *const v = cvy_onnx_node_input(im, 1);
+  return v ? cvy_onnx_wholes_of(v, axes) : -1;
+}
+
+/* Rows and columns, in any order. */
+static bool are_rows_and_columns(const value *x, const int64_t *axes, int n) {
+  const int64_t row = x->last ? 1 : 2;
+  if (n != 2) return false;
+  const int64_t a = axes[0] < 0 ? axes[0] + 4 : axes[0], b = axes[1] < 0 ? axes[1] + 4 : axes[1];
+  return (a == row && b == row + 1) || (a == row + 1 && b == row);
+}
+
+void cvy_onnx_take_mean(state *im) {
+  int64_t axes[CVY_ONNX_WHOLE_MOST];
+  const value *const x = cvy_onnx_pictures(im, 0);
+  const int n = read_axes(im, axes);
+  if (!x) return;
+  if (!are_rows_and_columns(x, axes, n)) {
+    cvy_onnx_refuse(im, "its axes are not rows and columns (%s): the mean of these is possible",
+                    x->last ? "1, 2" : "2, 3");
+    return;
+  }
+  const bool keep = cvy_onnx_whole(im, "keepdims", 1) != 0;
+  im->last = keep && x->last;
+  cvy_onnx_make(im, cvy_net_global_avgpool(im->net, x->node), !keep);
+}
+
+void cvy_onnx_take_squeeze(state *im) {
+  int64_t axes[CVY_ONNX_WHOLE_MOST];
+  const value *const x = cvy_onnx_node_input(im, 0);
+  const int n = read_axes(im, axes);
+  int shape[3] = {0};
+  if (!x) return;
+  if (x->kind == CVY_ONNX_WHOLE) {
+    cvy_onnx_same_as(im, x);
+    return;
+  }
+  if (x->kind == CVY_ONNX_NODE) cvy_onnx_shape_of(im, x, shape);
+  if (x->kind != CVY_ONNX_NODE || x->flat || !are_rows_and_columns(x, axes, n) || shape[1] != 1 || shape[2] != 1) {
+    cvy_onnx_refuse(im, "it takes other dimensions away than the rows and columns of 1x1 pixels");
+    return;
+  }
+  view(im, x, true, false);
+}
+
+/* A softmax behind everything else is left out; the loss has its own. */
+void cvy_onnx_take_softmax(state *im) {
+  const value *const x = cvy_onnx_samples(im, 0);
+  const bool is_log = !strcmp(im->node->op_type, "LogSoftmax");
+  const int64_t axis = cvy_onnx_whole(im, "axis", im->file->opset < 13 ? 1 : -1);
+  const value *const out = cvy_onnx_output(im);
+  int shape[3];
+  if (!x) return;
+  cvy_onnx_shape_of(im, x, shape);
+  const int64_t channels = x->flat || !x->last ? 1 : 3, rank = x->flat ? 2 : 4;
+  if ((axis != channels && axis != channels - rank) || (x->flat && (shape[1] > 1 || shape[2] > 1))) {
+    cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": %" PRId64 ", the channels, is possible", axis, channels);
+    return;
+  }
+  im->last = x->last;
+  if (out && out->n_readers == 0) cvy_onnx_same_as(im, x);
+  else if (is_log) cvy_onnx_refuse(im, "it is not the network's output: there alone it is possible");
+  else cvy_onnx_make(im, cvy_net_softmax(im->net, x->node), x->flat);
+}
+
+void cvy_onnx_take_flatten(state *im) {
+  const value *const x = cvy_onnx_samples(im, 0);
+  const int64_t axis = cvy_onnx_whole(im, "axis", 1);
+  if (!x) return;
+  if (axis == 1 || axis == (x->flat ? -1 : -3)) view(im, x, true, x->last);
+  else cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": 1 is possible, all of a sample in a row", axis);
+}
+
+/* A tensor of the file, as what is added to channels or multiplies them: exporters shape it by sizes that they
+ * compute. */
+static bool reshape_numbers(state *im) {
+  const value *const x = cvy_onnx_operand(im, 0), *const s = cvy_onnx_operand(im, 1);
+  int64_t dims[CVY_ONNX_WHOLE_MOST], product = 1;
+  size_t elems;
+  if (x && !s && x->kind == CVY_ONNX_TENSOR) return cvy_onnx_node_input(im, 1) == NULL; /* refused */
+  if (!x || !s || x->kind != CVY_ONNX_TENSOR || !cvy_onnx_elems(x->tensor, &elems)) return false;
+  const int n = cvy_onnx_wholes_of(s, dims);
+  bool good = n >= 1 && n <= 4 && !x->transposed;
+  for (int d = 0; good && d < n; d++) {
+    good = dims[d] > 0 && dims[d] <= (int64_t)elems;
+    product *= good ? dims[d] : 0;
+  }
+  if (!good || product != (int64_t)elems) {
+    cvy_onnx_refuse(im, "it shapes a tensor of the file by something else than up to four known sizes that fit");
+    return true;
+  }
+  cvy_onnx_same_as(im, x);
+  value *const out = cvy_onnx_output(im);
+  if (!out) return true;
+  out->label = x->label;
+  out->n_view = n;
+  memcpy(out->view, dims, (size_t)n * sizeof *dims);
+  return true;
+}
+
+/* dims: four, a -1 among them is computed. They are those of x in an order that it has, too: *last. */
+static bool is_order_of(const state *im, const value *x, const int64_t *dims, const int shape[3], bool *last) {
+  const int64_t all = (int64_t)shape[0] * shape[1] * shape[2];
+  const bool samples_known = dims[0] == 0 || dims[0] == CVY_ONNX_BATCH || dims[0] == im->samples;
+  const int64_t front[3] = {shape[0], shape[1], shape[2]}, behind[3] = {shape[1], shape[2], shape[0]};
+  bool fits[2] = {true, true};
+  int open = dims[0] == -1;
+  for (int d = 0; d < 3; d++) {
+    open += dims[d + 1] == -1;
+    fits[0] = fits[0] && (dims[d + 1] == -1 || dims[d + 1] == front[d]);
+    fits[1] = fits[1] && (dims[d + 1] == -1 || dims[d + 1] == behind[d]);
+  }
+  if (open > 1 || !(samples_known || dims[0] == -1)) return false;
+  const bool free = shape[0] == 1 || shape[1] * shape[2] == 1; /* both orders hold the same */
+  if (x->flat && shape[1] * shape[2] > 1) return false;
+  *last = fits[x->last] ? x->last : !x->last;
+  return all > 0 && (fits[x->last] || (free && fits[!x->last]));
+}
+
+/* Rows of samples, (samples, values), either of which may be left to be computed; or one order of dimensions from
+ * another where there is one channel, or one pixel. */
+void cvy_onnx_take_reshape(state *im) {
+  if (cvy_onnx_reshape_whole(im) || reshape_numbers(im)) return;
+  const value *const x = cvy_onnx_samples(im, 0), *const s =
+                                                      cvy_onnx_has_input(im, 1) ? cvy_onnx_node_input(im, 1) : NULL;
+  int64_t dims[CVY_ONNX_WHOLE_MOST];
+  int shape[3];
+  bool last;
+  if (!x || (cvy_onnx_has_input(im, 1) && !s)) return;
+  const int n = s ? cvy_onnx_wholes_of(s, dims) : -1;
+  cvy_onnx_shape_of(im, x, shape);
+  const int64_t all = (int64_t)shape[0] * shape[1] * shape[2];
+  const bool rows_first = n == 2 && (dims[0] == 0 || dims[0] == CVY_ONNX_BATCH || dims[0] == 1 ||
+                                     dims[0] == im->samples || (dims[0] == -1 && dims[1] == all));
+  if (rows_first && (dims[1] == -1 || dims[1] == all)) view(im, x, true, x->last);
+  else if (n == 4 && is_order_of(im, x, dims, shape, &last)) view(im, x, false, last);
+  else
+    cvy_onnx_refuse(im, "its shape is not (samples, %" PRId64 "): all values of a sample in a row are possible", all);
+}
+
+void cvy_onnx_take_transpose(state *im) {
+  static const int64_t to_front[4] = {0, 3, 1, 2}, to_back[4] = {0, 2, 3, 1}, as_it_is[4] = {0, 1, 2, 3};
+  const value *const v = cvy_onnx_operand(im, 0), *const x =
+                                                      v && cvy_onnx_of_samples(v) ? v : cvy_onnx_node_input(im, 0);
+  int64_t perm[CVY_ONNX_WHOLE_MOST];
+  const int n = cvy_onnx_wholes(im, "perm", perm, CVY_ONNX_WHOLE_MOST);
+  if (!x || cvy_onnx_transpose_whole(im, x)) return;
+  if (cvy_onnx_of_samples(x)) {
+    const bool four = n == 4 && !x->flat, turns = four && !memcmp(perm, x->last ? to_front : to_back, sizeof to_front);
+    if (turns || (four && !memcmp(perm, as_it_is, sizeof as_it_is))) view(im, x, false, x->last != turns);
+    else
+      cvy_onnx_refuse(im,
+                      "it turns samples, which have their channels %s rows and columns here, in another way than to "
+                      "have them %s",
+                      x->last ? "behind" : "in front of", x->last ? "in front (0, 3, 1, 2)" : "behind (0, 2, 3, 1)");
+    return;
+  }
+  if (x->kind != CVY_ONNX_TENSOR || x->tensor->n_dims != 2 || x->n_view ||
+      !(n == 0 || (n == 2 && perm[0] == 1 && perm[1] == 0))) {
+    cvy_onnx_refuse(im, "it turns something else than a matrix of the file");
+    return;
+  }
+  cvy_onnx_same_as(im, x);
+  value *const out = cvy_onnx_output(im);
+  if (!out) return;
+  out->transposed = !x->transposed;
+  out->label = x->label; /* the layer is called like the matrix */
+}
