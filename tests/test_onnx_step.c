@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Networks of PyTorch and Keras from ONNX files, one training step and inference: the step in double (double_step.h)
  * against their float64 answers, and then the device against the step in double. tests/data/make_onnx_nets.py tells
- * what the files hold; those without a loss are compared in inference alone, and those with a `bound` have another float32
- * program's logits, with which the device's are compared. CVY_TEST_ONNX is a folder with others, of which
+ * what the files hold; those without a loss are compared in inference alone, and those with a `bound` have another
+ * float32 program's logits, with which the device's are compared. CVY_TEST_ONNX is a folder with others, of which
  * the first CVY_TEST_ONNX_DEVICE go to the device. */
 #include <dirent.h>
 #include <math.h>
