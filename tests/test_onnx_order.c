@@ -193,6 +193,26 @@ CHECK_TEST(channels) {
   }
 }
 
+/* (w * x + b - m) * s + t, where the file has w 1 to 16, b 3 to 6, m, s and t 1 to 4. */
+CHECK_TEST(folded_values) {
+  bytes g;
+  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
+  begin(&g);
+  put_numbers(&g);
+  put_floats(&g, "c.bias", "4,", 3);
+  put_op(&g, "Conv", "x c.weight c.bias", "c", "");
+  put_op(&g, "Sub", "c front", "moved", "");
+  put_op(&g, "Mul", "moved front", "scaled", "");
+  put_op(&g, "Add", "scaled front", "r", "");
+  end(&g, "r", CHANNELS);
+  const cvy_layout *const l = &import(d, &g, 17)->layout;
+  for (int k = 0; k < 4; k++) {
+    const float scale = (float)(k + 1);
+    for (int c = 0; c < 4; c++) assert_true(l->params[0].brought[k * 4 + c] == (float)(1 + k * 4 + c) * scale);
+    assert_true(l->params[1].brought[k] == ((float)(3 + k) - scale) * scale + scale);
+  }
+}
+
 /* A matrix of pixels that lie with their channels behind: its rows are those of channels in front, in the other
  * order. */
 CHECK_TEST(rows_of_pixels) {
