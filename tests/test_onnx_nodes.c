@@ -128,7 +128,7 @@ CHECK_TEST(wrong_numbers) {
     const bool norm = !strcmp(cases[i].op, "BatchNormalization");
     bytes g;
     begin(&g);
-    for (const char *name = "w\0b\0m\0v"; cases[i].filters && name[0]; name += 2) {
+    for (const char *name = "w\0b\0m\0v\0"; cases[i].filters && name[0]; name += 2) {
       put_floats(&g, name, cases[i].filters, 1);
       if (!norm) break;
     }

@@ -51,6 +51,7 @@ static void put_numbers(bytes *g) {
   put_floats(g, "wide", "1,1,1,4", 1);
   put_floats(g, "all", "1,4,7,7", 1);
   put_ints(g, "four", "1,4,1,1");
+  put_ints(g, "places", "1,-1");
   put_ints(g, "three", "1,3,1,1");
 }
 
@@ -98,6 +99,16 @@ CHECK_TEST(channels) {
        4,
        true,
        NULL},
+      {"of a tensor with more dimensions",
+       {{"Conv", "x c.weight", "c", ""}, {"Unsqueeze", "back places", "b", ""}, {"Mul", "c b", "r", ""}},
+       4,
+       true,
+       NULL},
+      {"with too many dimensions",
+       {{"Conv", "x c.weight", "c", ""}, {"Unsqueeze", "wide places", "b", ""}, {"Mul", "c b", "r", ""}},
+       0,
+       false,
+       "in known places"},
       {"a shape that does not fit",
        {{"Conv", "x c.weight", "c", ""}, {"Reshape", "back three", "b", ""}, {"Add", "c b", "r", ""}},
        0,

@@ -255,7 +255,7 @@ static void declare_layers(cvy_onnx_import_state *im) {
 
 /* ---- parameters ---- */
 
-/* What the file says of a parameter; without a value weights of 1, a bias of 0. */
+/* A parameter as the file has it; without a value weights of 1, a bias of 0. */
 static cvy_status read_weight(cvy_onnx_import_state *im, const cvy_onnx_weight *w, float **values, size_t *n) {
   if (w->value) return cvy_onnx_floats(im->file, w->value->tensor, w->value->name, values, n);
   *n = (size_t)w->by->n;

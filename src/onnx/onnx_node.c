@@ -145,6 +145,15 @@ void cvy_onnx_same_as(state *im, const value *v) {
   out->sole = v->sole && out->n_readers == 1;
 }
 
+void cvy_onnx_view_numbers(state *im, const value *x, const int64_t *dims, int n) {
+  cvy_onnx_same_as(im, x);
+  value *const out = cvy_onnx_output(im);
+  if (!out) return;
+  out->label = x->label;
+  out->n_view = n;
+  memcpy(out->view, dims, (size_t)n * sizeof *dims);
+}
+
 void cvy_onnx_make_whole(state *im, const int64_t *numbers_of, int n) {
   value *const out = cvy_onnx_output(im);
   if (!out) return;

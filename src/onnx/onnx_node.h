@@ -32,6 +32,8 @@ cvy_onnx_value *cvy_onnx_output(const cvy_onnx_import_state *im);
 void cvy_onnx_make(cvy_onnx_import_state *im, cvy_node node, bool flat);
 /* The first output is another name of v. */
 void cvy_onnx_same_as(cvy_onnx_import_state *im, const cvy_onnx_value *v);
+/* The first output is the tensor x of the file with these 1 to 4 dimensions. */
+void cvy_onnx_view_numbers(cvy_onnx_import_state *im, const cvy_onnx_value *x, const int64_t *dims, int n);
 void cvy_onnx_make_whole(cvy_onnx_import_state *im, const int64_t *numbers_of, int n);
 /* No other output than the first is read. */
 bool cvy_onnx_one_output(cvy_onnx_import_state *im);

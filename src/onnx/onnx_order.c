@@ -119,12 +119,7 @@ static bool reshape_numbers(state *im) {
     cvy_onnx_refuse(im, "it shapes a tensor of the file by something else than up to four known sizes that fit");
     return true;
   }
-  cvy_onnx_same_as(im, x);
-  value *const out = cvy_onnx_output(im);
-  if (!out) return true;
-  out->label = x->label;
-  out->n_view = n;
-  memcpy(out->view, dims, (size_t)n * sizeof *dims);
+  cvy_onnx_view_numbers(im, x, dims, n);
   return true;
 }
 
