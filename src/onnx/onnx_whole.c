@@ -53,7 +53,7 @@ void cvy_onnx_take_gather(state *im) {
   else cvy_onnx_refuse(im, "it takes something else than some of a few whole numbers");
 }
 
-/* A tensor of the file with further dimensions of 1: what is added to channels or multiplies them. */
+/* A tensor of the file with further dimensions of 1, for a node that adds it to channels or multiplies them. */
 static bool unsqueeze_numbers(state *im, const value *x) {
   int64_t axes[MOST], dims[4];
   if (x->kind != CVY_ONNX_TENSOR || x->transposed || cvy_onnx_wholes_of(x, axes) >= 0) return false;
