@@ -216,7 +216,7 @@ def test_help(at):
     check(max(map(len, run("bench", "--help").stdout.split("convoy is not on PATH")[0].splitlines())) <= 80, "bench: 80 columns")
     wanted = {
         "devices": "json",
-        "selftest": "devices json quiet",
+        "selftest": "devices model input classes json quiet",
         "bench peak": "time devices json quiet",
         "bench train": "model input batch steps inference recompute normalize augment conv-algo tune math no-breakdown devices json quiet",
         "bench exchange": "model buckets time devices json quiet",
@@ -689,6 +689,10 @@ def test_tune_trouble(at):
 def test_selftest(at):
     """Passes; and with a wrong kernel it fails and says which operation."""
     device = ["--devices", DEVICE]
+    expect(2, "selftest", "--input", "28x28x1", err="expected --model, too", env=NO_DEVICE)
+    expect(2, "selftest", "--model", "vgg", err="expected resnet18, lenet", env=NO_DEVICE)
+    own = json.loads(expect(0, "selftest", *device, "--model", "lenet", "--input", "3x20x20", "--classes", 7, "--json").stdout)
+    check(own["passed"] and own["devices"][0]["shapes"] > 40, "the network that is named", own)
     result = json.loads(expect(0, "selftest", *device, "--json").stdout)
     for d in result["devices"]:
         check(d["passed"] and d["shapes"] > 30 and d["kernels"] > 100 and 0 < d["worst_error_per_bound"] <= 1, f"{d}")

@@ -11,7 +11,8 @@
 #include "tools/selftest.h"
 
 typedef struct selftest_options {
-  const char *devices, *json;
+  const char *devices, *model, *json;
+  int64_t input[3], classes; /* height, width, channels */
   bool quiet;
 } selftest_options;
 
@@ -26,6 +27,16 @@ static const option_row rows[] = {
      .absent = "every usable device",
      .unit = "selector",
      .help = "which devices; see convoy train --help"},
+    {.kind = OPTION_PARSE,
+     .name = "model",
+     FIELD(model),
+     .value = "NAME",
+     .absent = "resnet18 and lenet",
+     .unit = UNIT_MODEL,
+     .parse = options_parse_model,
+     .help = "the network whose layers are checked, in their own shapes; a large one takes minutes"},
+    ROW_NET_INPUT(FIELD, ABSENT_OF_FILE("28x28x1"), "the images that it sees" OR_CHANNELS_FIRST),
+    ROW_NET_CLASSES(FIELD, ABSENT_OF_FILE("10"), "how many it tells apart"),
     ROW_JSON_OR_TABLE(FIELD),
     ROW_NO_NODES(NODES_ONE_EACH),
     ROW_QUIET(FIELD),
@@ -36,9 +47,10 @@ static const option_table table = {
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
     .about =
-        "Runs every operation on your devices, with the shapes of resnet18 and lenet, and\n"
-        "compares the results with plain loops in double precision. One line per device;\n"
-        "exit status 1 if anything is wrong. Takes some seconds per device.",
+        "Runs every operation on your devices, with the shapes of resnet18 and lenet or of\n"
+        "the network that --model names, and compares the results with plain loops in\n"
+        "double precision. One line per device; exit status 1 if anything is wrong. Takes\n"
+        "some seconds per device.",
 };
 
 /* "0:0,1:0": everything that can be used; NULL when out of memory. */
@@ -109,10 +121,18 @@ int cmd_selftest(int argc, char **argv) {
   if (code != EXIT_DONE) return code;
 
   cvy_devices *chosen = NULL;
+  cvy_net *net = NULL;
   static selftest t;
+  if (!options.model && (options.input[0] || options.classes))
+    return options_error("selftest", "--input and --classes are of a network; expected --model, too");
+  cvy_status status = options.model ? program_model_net(options.model, options.input, options.classes, &net) : CVY_OK;
+  if (status != CVY_OK) return program_exit_code(status);
   progress_start(options.quiet, 1, 0);
-  cvy_status status = choose(options.devices, &chosen);
-  if (status != CVY_OK) return program_exit_code_of_select(status);
+  status = choose(options.devices, &chosen);
+  if (status != CVY_OK) {
+    cvy_net_destroy(&net);
+    return program_exit_code_of_select(status);
+  }
   selftest_device *const all = calloc((size_t)chosen->n, sizeof *all);
   selftest_device *const opened = calloc((size_t)chosen->n, sizeof *opened);
   if (!all || !opened) status = CVY_E_MEMORY;
@@ -122,7 +142,7 @@ int cmd_selftest(int argc, char **argv) {
       opened[t.n_devices++] = all[i];
   }
   t.devices = opened;
-  if (status == CVY_OK && t.n_devices > 0) status = selftest_run_all(&t);
+  if (status == CVY_OK && t.n_devices > 0) status = selftest_run_all(&t, options.model, net);
   progress_end();
   code = program_exit_code(status);
   if (status == CVY_OK) {
@@ -138,5 +158,6 @@ int cmd_selftest(int argc, char **argv) {
   free(all);
   free(opened);
   cvy_devices_destroy(&chosen);
+  cvy_net_destroy(&net);
   return code;
 }

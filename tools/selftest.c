@@ -42,17 +42,22 @@ void selftest_case(selftest *t, op_case *c, const char *format, ...) {
   }
 }
 
-cvy_status selftest_run_all(selftest *t) {
+static cvy_status run_net(selftest *t, const char *model, const cvy_net *net) {
+  selftest_layers(t, model, net);
+  return selftest_convpools(t, model, net);
+}
+
+cvy_status selftest_run_all(selftest *t, const char *model, const cvy_net *net) {
   cvy_status status = CVY_OK;
-  cvy_net *net = NULL;
-  for (int i = 0; i < PROGRAM_BOOK_MODELS; i++) {
-    CVY_TRY(cvy_net_model(program_models[i], 1, 28, 28, 10, &net));
-    selftest_layers(t, program_models[i], net);
-    CVY_TRY(selftest_convpools(t, program_models[i], net));
-    cvy_net_destroy(&net);
+  cvy_net *book = NULL;
+  if (net) CVY_TRY(run_net(t, model, net));
+  for (int i = 0; !net && i < PROGRAM_BOOK_MODELS; i++) {
+    CVY_TRY(cvy_net_model(program_models[i], 1, 28, 28, 10, &book));
+    CVY_TRY(run_net(t, program_models[i], book));
+    cvy_net_destroy(&book);
   }
   selftest_other_operations(t);
 fail:
-  cvy_net_destroy(&net);
+  cvy_net_destroy(&book);
   return status;
 }

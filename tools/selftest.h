@@ -32,10 +32,11 @@ typedef struct selftest {
 void selftest_case(selftest *t, op_case *c, const char *format, ...) __attribute__((format(printf, 3, 4)));
 #define selftest_op(t, c, ...) (selftest_case((t), (c), __VA_ARGS__), case_end(c))
 
-/* All cases of the networks resnet18 and lenet, and of operations that they do not use in one small shape. */
-cvy_status selftest_run_all(selftest *t);
-/* Parts of selftest_run_all. */
+/* All cases of a network, or of resnet18 and lenet (NULL), and of operations beside layers in one small shape. model: what
+ * the network is called. */
 struct cvy_net;
+cvy_status selftest_run_all(selftest *t, const char *model, const struct cvy_net *net);
+/* Parts of selftest_run_all. */
 void selftest_layers(selftest *t, const char *model, const struct cvy_net *net);
 /* Convolution, ReLU and pool in one, where a device has it. */
 cvy_status selftest_convpools(selftest *t, const char *model, const struct cvy_net *net);

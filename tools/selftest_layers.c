@@ -15,8 +15,8 @@ static void conv_run(selftest *t, const char *model, const cvy_conv2d_params *p,
   case_rng r = case_rng_make(1, 0);
   conv2d_case c = {.base.n = SAMPLES, .p = *p, .group_size = p->prologue ? 1 : 0, .accumulate = true, .linear = linear};
   case_conv2d(&c, &r);
-  /* as training takes it; and the kernels that a tuner measures others against */
-  for (int direct = 0; direct < 2; direct++) {
+  /* as training takes it; and the kernels that a tuner measures others against, which take no groups */
+  for (int direct = 0; direct < (p->groups > 1 ? 1 : 2); direct++) {
     c.p.algos = (cvy_conv_algo_list){direct, {CVY_CONV_DIRECT}};
     selftest_case(t, &c.base, "%s %dx%dx%d, %d filters %dx%d stride %d pad %d%s%s%s", model, p->x.h, p->x.w, p->x.c,
                   p->k, p->r, p->s, p->stride_h, p->pad_h, p->stats ? ", stats" : "",
@@ -50,6 +50,41 @@ static void pool_run(selftest *t, const char *model, const cvy_pool2d_params *p)
   pool2d_case c = {.base.n = p->n_max, .p = *p, .fill = CASE_FILL_NORMAL};
   case_pool2d(&c, &r);
   selftest_op(t, &c.base, "%s %s", model, case_pool2d_text(&c));
+}
+
+/* ---- of single values, and of channels ---- */
+
+static void activation_run(selftest *t, const char *model, const cvy_layer *l) {
+  case_rng r = case_rng_make(1, 0);
+  activation_case c = {.base.n = l->shape.h * l->shape.w,
+                       .p = {l->activation.kind, l->activation.a, l->activation.b, l->shape.c, l->shape.pitch}};
+  case_activation(&c, &r);
+  selftest_op(t, &c.base, "%s %s of %dx%dx%d", model, cvy_activation_name(c.p.kind), l->shape.h, l->shape.w,
+              l->shape.c);
+}
+
+/* A sum or product with one value per channel. */
+static void broadcast_run(selftest *t, const char *model, const cvy_layer *l) {
+  case_rng r = case_rng_make(1, 0);
+  broadcast_case c = {.base.n = SAMPLES, .p = {.n_max = SAMPLES, .x = l->shape, .mul = l->kind == CVY_LAYER_MUL}};
+  case_broadcast(&c, &r);
+  selftest_op(t, &c.base, "%s %s of one value per channel, %dx%dx%d", model, c.p.mul ? "product" : "sum", l->shape.h,
+              l->shape.w, l->shape.c);
+}
+
+static void concat_run(selftest *t, const char *model, const cvy_net *net, int layer) {
+  const cvy_shape *const y = &net->layers[layer].shape;
+  int n, at = 0;
+  const cvy_node *const inputs = cvy_layer_inputs(net, layer, &n);
+  for (int i = 0; i < n; i++) {
+    const cvy_shape *const x = &net->layers[inputs[i]].shape;
+    case_rng r = case_rng_make(1, 0);
+    channels_case c = {.base.n = y->h * y->w, .call = {.count = x->c, .x_pitch = x->pitch}};
+    c.call.y_pitch = y->pitch, c.call.y_at = at, c.call.fill = i + 1 == n ? y->pitch - y->c : 0;
+    case_channels(&c, &r);
+    selftest_op(t, &c.base, "%s %d channels behind %d, %dx%dx%d", model, x->c, at, y->h, y->w, y->c);
+    at += x->c;
+  }
 }
 
 /* ---- the layers ---- */
@@ -111,12 +146,15 @@ static void layer_run(selftest *t, const char *model, const cvy_net *net, int i)
       conv_run(t, model, &p, true);
       break;
     }
+    case CVY_LAYER_ACTIVATION: activation_run(t, model, l); break;
+    case CVY_LAYER_CONCAT: concat_run(t, model, net, i); break;
+    case CVY_LAYER_ADD:
+    case CVY_LAYER_MUL:
+      if (memcmp(&net->layers[l->input[0]].shape, &net->layers[l->input[1]].shape, sizeof l->shape))
+        broadcast_run(t, model, l);
+      break;
     case CVY_LAYER_INPUT:
     case CVY_LAYER_RELU:
-    case CVY_LAYER_ADD:
-    case CVY_LAYER_ACTIVATION:
-    case CVY_LAYER_CONCAT:
-    case CVY_LAYER_MUL:
     case CVY_LAYER_DROPOUT:
     case CVY_LAYER_SOFTMAX: break; /* selftest_other_operations */
   }

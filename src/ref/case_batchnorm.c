@@ -22,6 +22,7 @@ enum {
   STATS,
   RUNNING,
   INFERRED,
+  INFERRED_AFFINE, /* of the running values: of one group */
   Y,
   SAVED,
   S,
@@ -56,7 +57,7 @@ static void destroy(op_case *base) { cvy_batchnorm_destroy((cvy_batchnorm **)&ba
 
 static cvy_status inference(op_case *base, cvy_queue *queue, cvy_buffer *const *b) {
   return cvy_batchnorm_forward_inference(base->op, queue, base->n, b[X], b[RESIDUAL], b[GAMMA], b[BETA], b[RUNNING],
-                                         b[INFERRED], b[AFFINE], NULL, b[CASE_WORKSPACE]);
+                                         b[INFERRED], b[INFERRED_AFFINE], NULL, b[CASE_WORKSPACE]);
 }
 static cvy_status forward(op_case *base, cvy_queue *queue, cvy_buffer *const *b) {
   const batchnorm_case *const c = (const batchnorm_case *)base;
@@ -137,7 +138,7 @@ static const case_calls calls = {
     "batchnorm",
     create,
     destroy,
-    {{"inference", BIT(X) | BIT(RESIDUAL) | BIT(GAMMA) | BIT(BETA) | BIT(RUNNING), BIT(INFERRED) | BIT(AFFINE),
+    {{"inference", BIT(X) | BIT(RESIDUAL) | BIT(GAMMA) | BIT(BETA) | BIT(RUNNING), BIT(INFERRED) | BIT(INFERRED_AFFINE),
       inference, NULL},
      {"forward", BIT(X) | BIT(RESIDUAL) | BIT(GAMMA) | BIT(BETA) | BIT(STATS),
       BIT(Y) | BIT(SAVED) | BIT(S) | BIT(AFFINE), forward, after_forward},
@@ -355,13 +356,15 @@ void case_batchnorm(batchnorm_case *c, case_rng *r) {
   const double *const x64 = case_values(base, X), *const residual = c->p.residual ? case_values(base, RESIDUAL) : NULL;
   if (c->p.deferred) {
     case_tensor *const affine = case_out(base, AFFINE, "affine", 3 * c->groups, channels, pitch);
-    affine->want = affine->bound = NULL;
+    case_tensor *const inferred = case_out(base, INFERRED_AFFINE, "affine", 3, channels, pitch);
+    affine->want = affine->bound = inferred->want = inferred->bound = NULL;
   }
   const unsigned training = CASE_BIT(1) | CASE_BIT(2);
   if (c->p.inference) base->left_out |= training;
   if ((base->left_out & training) != training) make_training(c, r, x64, residual, fill);
   if (!(base->left_out & CASE_BIT(0))) make_inference(c, r, x64, residual);
-  static const int shared[] = {GAMMA, BETA, RUNNING, SAVED, S, AFFINE, GIVEN_SAVED, GIVEN_AFFINE, DGAMMA, DBETA};
+  static const int shared[] = {GAMMA,  BETA,        RUNNING,      INFERRED_AFFINE, SAVED, S,
+                               AFFINE, GIVEN_SAVED, GIVEN_AFFINE, DGAMMA,          DBETA};
   for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) base->tensors[shared[i]].shared = true;
 }
 
