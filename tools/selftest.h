@@ -32,8 +32,8 @@ typedef struct selftest {
 void selftest_case(selftest *t, op_case *c, const char *format, ...) __attribute__((format(printf, 3, 4)));
 #define selftest_op(t, c, ...) (selftest_case((t), (c), __VA_ARGS__), case_end(c))
 
-/* All cases of a network, or of resnet18 and lenet (NULL), and of operations beside layers in one small shape. model: what
- * the network is called. */
+/* All cases of a network that is called `model`, or of resnet18 and lenet (NULL), and of operations beside layers in
+ * one small shape. */
 struct cvy_net;
 cvy_status selftest_run_all(selftest *t, const char *model, const struct cvy_net *net);
 /* Parts of selftest_run_all. */
