@@ -53,7 +53,7 @@ def functional():
 
 
 def side_of(name):
-    return 96 if name == "Xception" else 64
+    return 96 if name in ("Xception", "InceptionV3") else 64
 
 
 def build(name):
