@@ -224,6 +224,39 @@ CHECK_TEST(folded_values) {
   }
 }
 
+/* TensorFlow's names become those of Keras's layers, but for two that would be the same. */
+CHECK_TEST(names) {
+  static const struct {
+    const char *weight, *layer;
+  } cases[] = {
+      {"net_1/first_1/convolution/ReadVariableOp:0", "first_1"},
+      {"net_1/block_1/second_1/Cast/ReadVariableOp_1:0", "block_1_second_1"},
+      {"net_1/third_1/convolution/merged_input:0", "net_1_third_1_convolution_merged_input_0"},
+      {"net_1/third_1/separable_conv2d/ReadVariableOp:0", "net_1_third_1_separable_conv2d_ReadVariableOp_0"},
+      {"net_1/fourth_1/batchnorm/mul:0", "fourth_1_batchnorm_mul"},
+      {"onnx::Conv_12", "onnx__Conv_12"},
+      {"layer1.0.conv1.weight", "layer1.0.conv1"},
+      {"/features/weight", "_features_weight"},
+      {"convolution/ReadVariableOp:0", "ReadVariableOp"},
+  };
+  enum { N = sizeof cases / sizeof *cases };
+  bytes g;
+  char from[16] = "x", to[16];
+  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
+  begin(&g);
+  for (int i = 0; i < N; i++) {
+    char inputs[100];
+    snprintf(inputs, sizeof inputs, "%s %s", from, cases[i].weight);
+    snprintf(to, sizeof to, "c%d", i);
+    put_floats(&g, cases[i].weight, "4,4,1,1", 0);
+    put_op(&g, "Conv", inputs, to, "");
+    memcpy(from, to, sizeof from);
+  }
+  end(&g, from, CHANNELS);
+  const cvy_net *const net = import(d, &g, 17);
+  for (int i = 0; i < N; i++) assert_string_equal(net->layers[i + 1].name, cases[i].layer);
+}
+
 /* A matrix of pixels that lie with their channels behind: its rows are those of channels in front, in the other
  * order. */
 CHECK_TEST(rows_of_pixels) {

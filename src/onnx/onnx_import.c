@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -235,8 +236,56 @@ fail:
   return status;
 }
 
+/* TensorFlow's "net/conv2d_1/convolution/ReadVariableOp:0" → "conv2d_1", the layer's name; another name as it is. NULL:
+ * the memory is short. */
+static char *short_name(const char *name) {
+  static const char *const ends[] = {"BiasAdd",     "Cast",      "MatMul",       "ReadVariableOp",  "ReadVariableOp_1",
+                                     "convolution", "depthwise", "merged_input", "separable_conv2d"};
+  const char *const slash = strchr(name, '/'), *const colon = slash ? strrchr(slash, ':') : NULL;
+  if (!colon || slash == name) return cvy_strdup(name);
+  const char *const begin = slash + 1, *end = colon;
+  for (bool cut = true; cut;) {
+    const char *last = end;
+    while (last > begin && last[-1] != '/') last--;
+    cut = false;
+    for (size_t i = 0; last > begin && i < sizeof ends / sizeof *ends; i++)
+      cut = cut || ((size_t)(end - last) == strlen(ends[i]) && !memcmp(last, ends[i], strlen(ends[i])));
+    if (cut) end = last - 1;
+  }
+  return end > begin ? cvy_strndup(begin, (size_t)(end - begin)) : cvy_strdup(name);
+}
+
+static int by_text(const void *a, const void *b) {
+  return strcmp(((const cvy_onnx_label *)a)->text, ((const cvy_onnx_label *)b)->text);
+}
+
+/* Weights that are no layer's yet get its name for a label: short, where no two are the same. */
+static cvy_status label_weights(cvy_onnx_import_state *im) {
+  cvy_status status = CVY_OK;
+  size_t n = 0;
+  for (size_t i = 0; i < im->n_values; i++) n += im->values[i].used;
+  im->labels = cvy_calloc(n, sizeof *im->labels);
+  CVY_REQUIRE(im->labels, CVY_E_MEMORY, "out of host memory");
+  for (size_t i = 0; i < im->n_values; i++) {
+    if (!im->values[i].used) continue;
+    cvy_onnx_label *const label = &im->labels[im->n_labels++];
+    *label = (cvy_onnx_label){&im->values[i], short_name(im->values[i].name)};
+    CVY_REQUIRE(label->text, CVY_E_MEMORY, "out of host memory");
+  }
+  if (n) qsort(im->labels, n, sizeof *im->labels, by_text);
+  for (size_t i = 0; i < n; i++) {
+    const char *const text = im->labels[i].text;
+    if (i > 0 && !strcmp(text, im->labels[i - 1].text)) continue;
+    if (i + 1 < n && !strcmp(text, im->labels[i + 1].text)) continue;
+    im->labels[i].value->label = text;
+  }
+fail:
+  return status;
+}
+
 /* Layers get the order of their weights in the file, which is that of PyTorch's state_dict. */
-static void declare_layers(cvy_onnx_import_state *im) {
+static cvy_status declare_layers(cvy_onnx_import_state *im) {
+  cvy_status status = CVY_OK;
   for (size_t i = 0; i < im->graph->n_node; i++) {
     const cvy_onnx_node *const n = im->graph->node[i];
     const int input = makes_needed(im, n) ? cvy_onnx_weight_input(n) : -1;
@@ -244,13 +293,16 @@ static void declare_layers(cvy_onnx_import_state *im) {
     cvy_onnx_value *const v = cvy_onnx_find(im, n->input[input]);
     if (v && v->tensor && v->kind == CVY_ONNX_TENSOR) v->used = true;
   }
+  CVY_TRY(label_weights(im));
   for (size_t i = 0; i < im->n_values; i++) {
     char name[64];
     if (!im->values[i].used) continue;
     im->values[i].used = false;
-    cvy_onnx_layer_name(im->values[i].name, name);
+    cvy_onnx_layer_name(im->values[i].label, name);
     cvy_net_declare(im->net, name);
   }
+fail:
+  return status;
 }
 
 /* ---- parameters ---- */
@@ -359,7 +411,7 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
   CVY_TRY(list_values(&im));
   CVY_TRY(begin(&im, (const int[]){channels, height, width}));
   CVY_TRY(find_needed(&im, &output));
-  declare_layers(&im);
+  CVY_TRY(declare_layers(&im));
   take_nodes(&im);
   if (output->kind == CVY_ONNX_FORMULA) (void)cvy_onnx_make_formula(&im, output);
   if (output->kind == CVY_ONNX_CHANNELS) (void)cvy_onnx_make_channels(&im, output);
@@ -390,6 +442,8 @@ fail:
     im.formulas = f->next;
     cvy_free(f);
   }
+  for (size_t i = 0; i < im.n_labels; i++) cvy_free(im.labels[i].text);
+  cvy_free(im.labels);
   cvy_free(im.values);
   cvy_free(im.index);
   cvy_free(im.weights);

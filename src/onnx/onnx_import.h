@@ -96,6 +96,12 @@ typedef struct cvy_onnx_weight {
   int pixels[3];               /* a matrix takes rows x columns x channels; zeros: channels x rows x columns */
 } cvy_onnx_weight;
 
+/* A layer's name that is not the weight's own. */
+typedef struct cvy_onnx_label {
+  cvy_onnx_value *value;
+  char *text;
+} cvy_onnx_label;
+
 typedef struct cvy_onnx_import_state {
   const cvy_onnx_file *file;
   const cvy_onnx_graph *graph;
@@ -104,6 +110,8 @@ typedef struct cvy_onnx_import_state {
   size_t n_values;
   int *index; /* hash of the name → value; slots of them, -1: free */
   size_t n_slots;
+  cvy_onnx_label *labels; /* sorted by text */
+  size_t n_labels;
   cvy_onnx_weight *weights;
   size_t n_weights, weights_capacity;
   const cvy_onnx_node *node;   /* being taken */
