@@ -150,10 +150,6 @@ static inline floatv gather_windows(global const floatv *x, global const floatv 
 
 #endif
 
-#if CVY_CPU
-
-#define N_BLOCK 4
-
 /* The window's value in the vector at `pixels`, the image's first pixel. */
 CVY_ALWAYS_INLINE floatv pool_vector(global const floatv *pixels, const int2 rows, const int2 cols, const cvy_pool_geometry pool) {
   floatv result = NEUTRAL;
@@ -161,6 +157,10 @@ CVY_ALWAYS_INLINE floatv pool_vector(global const floatv *pixels, const int2 row
     for (int b = cols.x; b < cols.y; b++) result = merge(result, PIXEL(pixels[(a * pool.w + b) * pool.vecs]));
   return result;
 }
+
+#if CVY_CPU
+
+#define N_BLOCK 4
 
 /* N_BLOCK vectors side by side: each step of a window reads the whole block. */
 CVY_ALWAYS_INLINE void pool_block(global const floatv *pixels, global floatv *out, const int2 rows, const int2 cols,
@@ -276,10 +276,7 @@ CVY_KERNEL pool2d_forward(global const floatv *restrict x, global floatv *restri
     const int2 rows = inside(line - sample * pool.p, pool.stride_h, pool.pad_h, pool.r, pool.h),
                cols = inside(at - line * pool.q, pool.stride_w, pool.pad_w, pool.s, pool.w);
     global const floatv *const image = x + (size_t)sample * pool.h * pool.w * pool.vecs + (i - at * pool.vecs);
-    floatv result = NEUTRAL;
-    for (int a = rows.x; a < rows.y; a++)
-      for (int b = cols.x; b < cols.y; b++) result = merge(result, PIXEL(image[(a * pool.w + b) * pool.vecs]));
-    y[i] = SCALED(result, line - sample * pool.p, at - line * pool.q);
+    y[i] = SCALED(pool_vector(image, rows, cols, pool), line - sample * pool.p, at - line * pool.q);
   }
 }
 

@@ -48,7 +48,6 @@ REFUSED = {
     "test_operator_symbolic_override": "(InstanceNormalization)", "test_operator_chunk": "no four dimensions", "test_operator_*": None,
     "test_sequence_model[67]": "no four dimensions", "test_shrink": "no four dimensions", "test_sign_model": "no four dimensions", "test_strnorm*": "dimensions",
     "light_bvlc_alexnet": "(LRN)", "light_inception_v1": "(LRN)", "light_zfnet512": "(LRN)", "light_shufflenet": "(Reshape)",
-
 }
 
 

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * What each operator of an ONNX file becomes: the layer's kind and all its numbers, from files written by hand. */
-#include "tests/check_team.h"
-
 #include <math.h>
 
-#include "convoy/onnx.h"
-#include "src/nn/graph.h"
 #include "tests/onnx_graph.h"
 
 /* One node between the input and the output, as layer 1 of its network. */

@@ -27,8 +27,7 @@ static const option_row rows[] = {
      .unit = "ONNX file",
      .help = "the file to write"},
     {.kind = OPTION_FLAG, .name = "softmax", FIELD(softmax), .help = "probabilities instead of logits"},
-    ROW_NET_INPUT(FIELD, ABSENT_OF_WEIGHTS,
-                  "the images that it sees, where the weights file does not say it" OR_CHANNELS_FIRST),
+    ROW_NET_INPUT(FIELD, ABSENT_OF_WEIGHTS, "the images that it sees, where the weights file does not say it"),
     ROW_NET_CLASSES(FIELD, ABSENT_OF_WEIGHTS, "how many it tells apart, where the weights file does not say it"),
     ROW_QUIET(FIELD),
 };

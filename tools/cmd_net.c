@@ -17,7 +17,7 @@ typedef struct net_options {
 
 #define FIELD(name) .offset = offsetof(net_options, name)
 static const option_row rows[] = {
-    ROW_NET_INPUT(FIELD, ABSENT_OF_FILE("28x28x1"), "the images that it sees" OR_CHANNELS_FIRST),
+    ROW_NET_INPUT(FIELD, ABSENT_OF_FILE("28x28x1"), "the images that it sees"),
     ROW_NET_CLASSES(FIELD, ABSENT_OF_FILE("10"), "how many it tells apart"),
     {.kind = OPTION_SINK, .name = "dot", FIELD(dot), .unit = "Graphviz file", .help = "write the graph, for dot -Tsvg"},
 };

@@ -35,7 +35,7 @@ static const option_row rows[] = {
      .unit = "safetensors file",
      .help = "the trained weights, or a checkpoint"},
     ROW_MODEL_OF_WEIGHTS(FIELD, "the network that they belong to, where their file does not say it"),
-    ROW_NET_INPUT(FIELD, ABSENT_OF_WEIGHTS, "its input, where the file does not say it" OR_CHANNELS_FIRST),
+    ROW_NET_INPUT(FIELD, ABSENT_OF_WEIGHTS, "its input, where the file does not say it"),
     ROW_NET_CLASSES(FIELD, ABSENT_OF_WEIGHTS, "its classes, where the file does not say it"),
     ROW_NORMALIZE(FIELD),
     {.kind = OPTION_GROUP, .help = "Devices"},

@@ -35,7 +35,7 @@ static const option_row rows[] = {
      .unit = UNIT_MODEL,
      .parse = options_parse_model,
      .help = "the network whose layers are checked, in their own shapes; a large one takes minutes"},
-    ROW_NET_INPUT(FIELD, ABSENT_OF_FILE("28x28x1"), "the images that it sees" OR_CHANNELS_FIRST),
+    ROW_NET_INPUT(FIELD, ABSENT_OF_FILE("28x28x1"), "the images that it sees"),
     ROW_NET_CLASSES(FIELD, ABSENT_OF_FILE("10"), "how many it tells apart"),
     ROW_JSON_OR_TABLE(FIELD),
     ROW_NO_NODES(NODES_ONE_EACH),

@@ -56,7 +56,7 @@ static const option_row rows[] = {
      .unit = "all, " UNIT_MODEL,
      .parse = parse_model,
      .help = "the network whose convolutions and linear layers are measured, for training and evaluation"},
-    ROW_NET_INPUT(FIELD, ABSENT_OF_FILE("28x28x1"), "the images that the network sees" OR_CHANNELS_FIRST),
+    ROW_NET_INPUT(FIELD, ABSENT_OF_FILE("28x28x1"), "the images that the network sees"),
     ROW_NET_CLASSES(FIELD, ABSENT_OF_FILE("10"), "how many it tells apart"),
     ROW_BATCH(FIELD, 1 << 24,
               "images at a time on each device; what is found serves batches up to 8 times larger or smaller"),

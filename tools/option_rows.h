@@ -21,12 +21,12 @@
   {.kind = OPTION_PARSE, .name = "model", F(model), .value = "NAME", .unit = UNIT_MODEL,                        \
    .parse = options_parse_model, .absent = ABSENT_OF_WEIGHTS, .help = HELP}
 
+#define OR_CHANNELS_FIRST "; or CxHxW with up to 4 channels, as 3x32x32"
 /* The input and the classes of a network, where no data say them. F(input): int64_t[3], height, width, channels; zeros and 0:
  * not given. */
 #define ROW_NET_INPUT(F, ABSENT, HELP)                                                                                \
   {.kind = OPTION_PARSE, .name = "input", F(input), .value = "HxWxC", .absent = ABSENT, .unit = "pixels and channels", \
-   .parse = options_parse_input, .help = HELP}
-#define OR_CHANNELS_FIRST "; or CxHxW with up to 4 channels, as 3x32x32"
+   .parse = options_parse_input, .help = HELP OR_CHANNELS_FIRST}
 #define ROW_NET_CLASSES(F, ABSENT, HELP)                                                                              \
   {.kind = OPTION_INT, .name = "classes", F(classes), .absent = ABSENT, .unit = "classes",                            \
    .range = {1, CVY_MAX_CLASSES}, .help = HELP}

@@ -9,6 +9,9 @@
 #include "convoy/convoy.h"
 #include "src/cl/buffer.h"
 #include "src/cl/opened_device.h"
+#include "src/ops/activation.h"
+#include "src/ops/broadcast.h"
+#include "src/ops/channels.h"
 #include "src/ref/case.h"
 
 enum { SELFTEST_FAILURES_KEPT = 10 };
@@ -41,5 +44,9 @@ void selftest_layers(selftest *t, const char *model, const struct cvy_net *net);
 /* Convolution, ReLU and pool in one, where a device has it. */
 cvy_status selftest_convpools(selftest *t, const char *model, const struct cvy_net *net);
 void selftest_other_operations(selftest *t);
+/* One case; its text begins with `of`, as "resnet18 ". */
+void selftest_activation(selftest *t, const char *of, int rows, const cvy_activation_params *p);
+void selftest_broadcast(selftest *t, const char *of, const cvy_broadcast_params *p);
+void selftest_channels(selftest *t, const char *of, int rows, const cvy_channels_call *call);
 
 #endif

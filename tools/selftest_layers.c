@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Layers of a network as cases of the selftest: each different shape once, forward and backward. */
+#include <stdio.h>
 #include <string.h>
 
 #include "src/nn/graph.h"
@@ -52,37 +53,20 @@ static void pool_run(selftest *t, const char *model, const cvy_pool2d_params *p)
   selftest_op(t, &c.base, "%s %s", model, case_pool2d_text(&c));
 }
 
-/* ---- of single values, and of channels ---- */
+/* ---- concatenation ---- */
 
-static void activation_run(selftest *t, const char *model, const cvy_layer *l) {
-  case_rng r = case_rng_make(1, 0);
-  activation_case c = {.base.n = l->shape.h * l->shape.w,
-                       .p = {l->activation.kind, l->activation.a, l->activation.b, l->shape.c, l->shape.pitch}};
-  case_activation(&c, &r);
-  selftest_op(t, &c.base, "%s %s of %dx%dx%d", model, cvy_activation_name(c.p.kind), l->shape.h, l->shape.w,
-              l->shape.c);
-}
-
-/* A sum or product with one value per channel. */
-static void broadcast_run(selftest *t, const char *model, const cvy_layer *l) {
-  case_rng r = case_rng_make(1, 0);
-  broadcast_case c = {.base.n = SAMPLES, .p = {.n_max = SAMPLES, .x = l->shape, .mul = l->kind == CVY_LAYER_MUL}};
-  case_broadcast(&c, &r);
-  selftest_op(t, &c.base, "%s %s of one value per channel, %dx%dx%d", model, c.p.mul ? "product" : "sum", l->shape.h,
-              l->shape.w, l->shape.c);
-}
-
-static void concat_run(selftest *t, const char *model, const cvy_net *net, int layer) {
+static void concat_run(selftest *t, const char *of, const cvy_net *net, int layer) {
   const cvy_shape *const y = &net->layers[layer].shape;
   int n, at = 0;
   const cvy_node *const inputs = cvy_layer_inputs(net, layer, &n);
   for (int i = 0; i < n; i++) {
     const cvy_shape *const x = &net->layers[inputs[i]].shape;
-    case_rng r = case_rng_make(1, 0);
-    channels_case c = {.base.n = y->h * y->w, .call = {.count = x->c, .x_pitch = x->pitch}};
-    c.call.y_pitch = y->pitch, c.call.y_at = at, c.call.fill = i + 1 == n ? y->pitch - y->c : 0;
-    case_channels(&c, &r);
-    selftest_op(t, &c.base, "%s %d channels behind %d, %dx%dx%d", model, x->c, at, y->h, y->w, y->c);
+    selftest_channels(t, of, y->h * y->w,
+                      &(cvy_channels_call){.count = x->c,
+                                           .x_pitch = x->pitch,
+                                           .y_pitch = y->pitch,
+                                           .y_at = at,
+                                           .fill = i + 1 == n ? y->pitch - y->c : 0});
     at += x->c;
   }
 }
@@ -105,6 +89,8 @@ static void layer_run(selftest *t, const char *model, const cvy_net *net, int i)
   const cvy_layer *const l = &net->layers[i];
   const cvy_shape *const x = &net->layers[l->input[0]].shape;
   const bool first = net->layers[l->input[0]].kind == CVY_LAYER_INPUT;
+  char of[200];
+  snprintf(of, sizeof of, "%.190s ", model);
   switch (l->kind) {
     case CVY_LAYER_CONV2D: {
       cvy_conv2d_params p = case_conv2d_params(SAMPLES, *x, l->shape.c, l->kernel[0], l->stride[0], l->pad[0]);
@@ -146,12 +132,18 @@ static void layer_run(selftest *t, const char *model, const cvy_net *net, int i)
       conv_run(t, model, &p, true);
       break;
     }
-    case CVY_LAYER_ACTIVATION: activation_run(t, model, l); break;
-    case CVY_LAYER_CONCAT: concat_run(t, model, net, i); break;
+    case CVY_LAYER_ACTIVATION: {
+      cvy_activation_params p = l->activation;
+      p.c = l->shape.c, p.pitch = l->shape.pitch;
+      selftest_activation(t, of, l->shape.h * l->shape.w, &p);
+      break;
+    }
+    case CVY_LAYER_CONCAT: concat_run(t, of, net, i); break;
     case CVY_LAYER_ADD:
     case CVY_LAYER_MUL:
       if (memcmp(&net->layers[l->input[0]].shape, &net->layers[l->input[1]].shape, sizeof l->shape))
-        broadcast_run(t, model, l);
+        selftest_broadcast(t, of,
+                           &(cvy_broadcast_params){.n_max = SAMPLES, .x = l->shape, .mul = l->kind == CVY_LAYER_MUL});
       break;
     case CVY_LAYER_INPUT:
     case CVY_LAYER_RELU:

@@ -76,27 +76,29 @@ static void norm_run(selftest *t, int blocks, float clip) {
   selftest_op(t, &c.base, "%d values%s", blocks * CVY_NORM_BLOCK, clip > 0 ? ", with a limit" : "");
 }
 
-static void activation_run(selftest *t, cvy_activation_kind kind, float a, float b) {
+void selftest_activation(selftest *t, const char *of, int rows, const cvy_activation_params *p) {
   case_rng r = case_rng_make(1, 0);
-  activation_case c = {.base.n = 49, .p = {.kind = kind, .a = a, .b = b, .c = 40, .pitch = 48}};
+  activation_case c = {.base.n = rows, .p = *p};
   case_activation(&c, &r);
-  selftest_op(t, &c.base, "%s of 49 x 40", cvy_activation_name(kind));
+  selftest_op(t, &c.base, "%s%s of %d x %d", of, cvy_activation_name(p->kind), rows, p->c);
 }
 
-static void broadcast_run(selftest *t, bool mul, bool relu) {
+void selftest_broadcast(selftest *t, const char *of, const cvy_broadcast_params *p) {
   case_rng r = case_rng_make(1, 0);
-  broadcast_case c = {.base.n = 3, .p = {.n_max = 3, .x = {7, 7, 40, 48}, .mul = mul, .relu = relu}};
+  broadcast_case c = {.base.n = p->n_max, .p = *p};
   case_broadcast(&c, &r);
-  selftest_op(t, &c.base, "%s of one value per channel, 3 x 7x7x40", mul ? "product" : relu ? "sum, ReLU" : "sum");
+  selftest_op(t, &c.base, "%s%s of one value per channel, %d x %dx%dx%d", of,
+              p->mul    ? "product"
+              : p->relu ? "sum, ReLU"
+                        : "sum",
+              p->n_max, p->x.h, p->x.w, p->x.c);
 }
 
-/* The last 24 of 44 channels, which no vector begins at, and the last 32 of 64. */
-static void channels_run(selftest *t, bool aligned) {
+void selftest_channels(selftest *t, const char *of, int rows, const cvy_channels_call *call) {
   case_rng r = case_rng_make(1, 0);
-  channels_case c = {.base.n = 98, .call = {.count = aligned ? 32 : 24, .x_pitch = 32}};
-  c.call.y_pitch = aligned ? 64 : 48, c.call.y_at = aligned ? 32 : 20, c.call.fill = aligned ? 0 : 4;
+  channels_case c = {.base.n = rows, .call = *call};
   case_channels(&c, &r);
-  selftest_op(t, &c.base, "%d channels behind %d", c.call.count, c.call.y_at);
+  selftest_op(t, &c.base, "%s%d channels behind %d", of, call->count, call->y_at);
 }
 
 static void dropout_run(selftest *t) {
@@ -130,12 +132,17 @@ void selftest_other_operations(selftest *t) {
              false);
   update_run(t, &(cvy_update_params){.momentum = 0.1f}, true);
   for (int kind = CVY_ACTIVATION_LEAKY_RELU; kind <= CVY_ACTIVATION_GELU_TANH; kind++)
-    activation_run(t, (cvy_activation_kind)kind, kind == CVY_ACTIVATION_CLIP ? 0 : 0.25f,
-                   kind == CVY_ACTIVATION_CLIP ? 6 : 0.5f);
-  broadcast_run(t, true, false);
-  broadcast_run(t, false, true);
-  channels_run(t, false);
-  channels_run(t, true);
+    selftest_activation(t, "", 49,
+                        &(cvy_activation_params){.kind = (cvy_activation_kind)kind,
+                                                 .a = kind == CVY_ACTIVATION_CLIP ? 0 : 0.25f,
+                                                 .b = kind == CVY_ACTIVATION_CLIP ? 6 : 0.5f,
+                                                 .c = 40,
+                                                 .pitch = 48});
+  selftest_broadcast(t, "", &(cvy_broadcast_params){.n_max = 3, .x = {7, 7, 40, 48}, .mul = true});
+  selftest_broadcast(t, "", &(cvy_broadcast_params){.n_max = 3, .x = {7, 7, 40, 48}, .relu = true});
+  /* the last 24 of 44 channels, which no vector begins at, and the last 32 of 64 */
+  selftest_channels(t, "", 98, &(cvy_channels_call){.count = 24, .x_pitch = 32, .y_pitch = 48, .y_at = 20, .fill = 4});
+  selftest_channels(t, "", 98, &(cvy_channels_call){.count = 32, .x_pitch = 32, .y_pitch = 64, .y_at = 32});
   dropout_run(t);
   compress_run(t);
   norm_run(t, 32, 0);

@@ -21,12 +21,11 @@ typedef cvy_onnx_channels channels;
 
 /* v has a number for each channel of x, whose dimensions it meets from the last one on. */
 static bool is_by_channel(const state *im, const value *x, const value *v) {
-  int shape[3];
+  int shape[3], n;
   size_t elems;
   if (v->kind != CVY_ONNX_TENSOR || !cvy_onnx_elems(v->tensor, &elems)) return false;
-  const int64_t *const dims = v->n_view ? v->view : v->tensor->dims;
-  const int rank = x->flat ? 2 : 4, n = v->n_view ? v->n_view : (int)v->tensor->n_dims,
-            at = n - rank + (x->flat || !x->last ? 1 : 3);
+  const int64_t *const dims = cvy_onnx_dims_of(v, &n);
+  const int rank = x->flat ? 2 : 4, at = n - rank + cvy_onnx_channel_axis(x);
   cvy_onnx_shape_of(im, x, shape);
   if (x->kind == CVY_ONNX_FORMULA && shape[0] == 1) return false; /* the number may be one of its own */
   if (x->flat && (shape[1] > 1 || shape[2] > 1)) return false;
@@ -47,7 +46,7 @@ static channels *begin(state *im, const value *x) {
   const channels *const before = x->kind == CVY_ONNX_CHANNELS ? x->channels : NULL;
   if (before) memcpy(c, before, sizeof *c + 2 * n * sizeof *c->numbers);
   else {
-    c->of = x->node, c->n = shape[0], c->alone = x->sole, c->flat = x->flat;
+    c->of = x->node, c->n = shape[0], c->alone = x->sole;
     cvy_onnx_layer_name(out->name, c->name);
     for (size_t i = 0; i < n; i++) c->numbers[i] = 1;
   }

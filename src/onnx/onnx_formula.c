@@ -17,12 +17,6 @@ typedef cvy_onnx_import_state state;
 typedef cvy_onnx_value value;
 typedef cvy_onnx_formula formula;
 
-/* An activation with its numbers. */
-typedef struct cvy_onnx_activation {
-  cvy_activation_kind kind;
-  float a, b;
-} cvy_onnx_activation;
-
 /* Where the activations differ, both sides of their corners, and far out. */
 static const double places[CVY_ONNX_PLACES] = {-11, -7,  -4.5, -3.2, -2.9, -2.5, -1.7, -1,  -0.5, -0.1,
                                                0.2, 0.7, 1,    1.4,  2.2,  2.9,  3.1,  4.5, 7,    11};
@@ -84,7 +78,7 @@ static double itself(cvy_activation_kind kind, double x) {
 }
 
 /* A line between 0 and 1, which two places between them tell: Clip(x + 3, 0, 6) / 6. */
-static bool find_hard_sigmoid(const double *at, cvy_onnx_activation *found) {
+static bool find_hard_sigmoid(const double *at, cvy_activation_params *found) {
   int first = -1, other = -1;
   for (int i = 0; i < CVY_ONNX_PLACES; i++)
     if (at[i] > TOLERANCE && at[i] < 1 - TOLERANCE) {
@@ -95,16 +89,16 @@ static bool find_hard_sigmoid(const double *at, cvy_onnx_activation *found) {
   const double a = (at[other] - at[first]) / (places[other] - places[first]), b = at[first] - a * places[first];
   for (int i = 0; i < CVY_ONNX_PLACES; i++)
     if (!(fabs(between(a * places[i] + b, 0, 1) - at[i]) <= TOLERANCE)) return false;
-  *found = (cvy_onnx_activation){CVY_ACTIVATION_HARD_SIGMOID, (float)a, (float)b};
+  *found = (cvy_activation_params){.kind = CVY_ACTIVATION_HARD_SIGMOID, .a = (float)a, .b = (float)b};
   return a > 0;
 }
 
-/* The activation without numbers of its own that has these values; false: none has. */
-static bool find_kind(const double *at, cvy_onnx_activation *found) {
+/* The activation that has these values; false: none has. */
+static bool find_kind(const double *at, cvy_activation_params *found) {
   static const cvy_activation_kind kinds[] = {CVY_ACTIVATION_TANH, CVY_ACTIVATION_SILU,      CVY_ACTIVATION_HARD_SWISH,
                                               CVY_ACTIVATION_GELU, CVY_ACTIVATION_GELU_TANH, CVY_ACTIVATION_SIGMOID};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-    *found = (cvy_onnx_activation){.kind = kinds[i]};
+    *found = (cvy_activation_params){.kind = kinds[i]};
     if (equal(at, activation, kinds[i])) return true;
   }
   return find_hard_sigmoid(at, found);
@@ -133,7 +127,7 @@ static double apply(const formula *f, double x, double y) {
   if (!strcmp(op, "Mul")) return x * y;
   if (!strcmp(op, "Div")) return x / y;
   if (!strcmp(op, "Pow")) return pow(x, y);
-  return function(op, x, (double)f->a, (double)f->b);
+  return function(op, x, (double)f->activation.a, (double)f->activation.b);
 }
 
 /* Values of f as a function of the root, which all its ways to the layer have to pass; false: one does not. */
@@ -154,7 +148,7 @@ static bool compute_from(formula *f, const formula *root, int visit, int *budget
 }
 
 /* The nearest root of which f is a known activation; NULL: there is none. */
-static formula *find_root(state *im, formula *f, cvy_onnx_activation *found) {
+static formula *find_root(state *im, formula *f, cvy_activation_params *found) {
   formula *list[NEAR];
   int n = 0;
   list[n++] = f;
@@ -175,7 +169,7 @@ static formula *find_root(state *im, formula *f, cvy_onnx_activation *found) {
 
 static cvy_node node_of(state *im, formula *f);
 
-static cvy_node layer_of(state *im, cvy_node x, const cvy_onnx_activation *f) {
+static cvy_node layer_of(state *im, cvy_node x, const cvy_activation_params *f) {
   return cvy_net_activation(im->net, x, f->kind, f->a, f->b);
 }
 
@@ -185,8 +179,7 @@ static cvy_node last_step(state *im, const formula *f) {
   const cvy_node x = f->in[0] ? node_of(im, f->in[0]) : f->of;
   if (x < 0) return -1;
   if (f->step == CVY_ONNX_ACTIVATION)
-    return f->kind == CVY_ACTIVATION_RELU ? cvy_net_relu(im->net, x)
-                                          : cvy_net_activation(im->net, x, f->kind, f->a, f->b);
+    return f->activation.kind == CVY_ACTIVATION_RELU ? cvy_net_relu(im->net, x) : layer_of(im, x, &f->activation);
   const cvy_node y = f->in[1] ? node_of(im, f->in[1]) : f->of;
   if (y < 0) return -1;
   return f->step == CVY_ONNX_PRODUCT ? cvy_net_mul(im->net, x, y) : cvy_net_add(im->net, x, y);
@@ -194,7 +187,7 @@ static cvy_node last_step(state *im, const formula *f) {
 
 /* The layer that computes f; -1: there is none, and it is refused. */
 static cvy_node node_of(state *im, formula *f) {
-  cvy_onnx_activation found;
+  cvy_activation_params found;
   if (f->made >= 0 || f->refused) return f->made;
   const bool direct = f->step == CVY_ONNX_ACTIVATION && !f->in[0];
   if (!direct && equal(f->at, itself, 0)) f->made = f->of;
@@ -314,13 +307,12 @@ static bool take_one(state *im) {
   formula *const f = begin(im, &x);
   if (!f) return true;
   f->step = is_step ? CVY_ONNX_NO_LAYER : CVY_ONNX_ACTIVATION;
-  f->kind = hard                  ? CVY_ACTIVATION_HARD_SIGMOID
-            : clip                ? CVY_ACTIVATION_CLIP
-            : !strcmp(op, "Tanh") ? CVY_ACTIVATION_TANH
-            : !strcmp(op, "Relu") ? CVY_ACTIVATION_RELU
-                                  : CVY_ACTIVATION_SIGMOID;
-  f->a = (float)a;
-  f->b = (float)b;
+  f->activation.kind = hard                  ? CVY_ACTIVATION_HARD_SIGMOID
+                       : clip                ? CVY_ACTIVATION_CLIP
+                       : !strcmp(op, "Tanh") ? CVY_ACTIVATION_TANH
+                       : !strcmp(op, "Relu") ? CVY_ACTIVATION_RELU
+                                             : CVY_ACTIVATION_SIGMOID;
+  f->activation.a = (float)a, f->activation.b = (float)b;
   for (int i = 0; i < CVY_ONNX_PLACES; i++) f->at[i] = function(op, x.at[i], a, b);
   return true;
 }
@@ -333,8 +325,6 @@ bool cvy_onnx_try_formula(state *im) {
 }
 
 void cvy_onnx_take_formula(state *im) {
-  const char *const op = im->node->op_type;
-  if ((!strcmp(op, "Sub") || !strcmp(op, "Div")) && (cvy_onnx_take_wholes(im) || cvy_onnx_try_channels(im))) return;
   if (cvy_onnx_try_formula(im)) return;
   for (size_t i = 0; i < im->node->n_input; i++)
     if (!cvy_onnx_node_input(im, i)) return; /* refused, or what it depends on was */

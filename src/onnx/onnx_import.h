@@ -9,6 +9,7 @@
 
 #include "convoy/net.h"
 #include "src/onnx/onnx_file.h"
+#include "src/ops/activation.h"
 
 typedef struct Onnx__NodeProto cvy_onnx_node;
 typedef struct Onnx__GraphProto cvy_onnx_graph;
@@ -64,8 +65,7 @@ typedef struct cvy_onnx_formula {
   int n_in, depth;
   bool number_first; /* n_in 1 of a step of two: it is the first one */
   double number;
-  cvy_activation_kind kind; /* ACTIVATION, with a and b */
-  float a, b;
+  cvy_activation_params activation; /* ACTIVATION; without c and pitch */
   const cvy_onnx_node *node;
   double at[CVY_ONNX_PLACES]; /* its values where the layer's number is one of some */
   /* Of a search for a root: how far that has come, and the values from that root. */
@@ -78,7 +78,7 @@ typedef struct cvy_onnx_formula {
 typedef struct cvy_onnx_channels {
   struct cvy_onnx_channels *next; /* made before */
   cvy_node of, made;              /* the layer in front; the one that computes it, -1: none yet */
-  bool alone, flat;               /* nothing else reads the layer in front; as of a value */
+  bool alone;                     /* nothing else reads the layer in front */
   char name[64];                  /* of a layer of its own */
   int n;                          /* channels */
   double numbers[];               /* scale, shift */
@@ -168,6 +168,7 @@ bool cvy_onnx_transpose_whole(cvy_onnx_import_state *im, const cvy_onnx_value *x
 /* [onnx_pointwise.c] Take im->node, an operator of this kind. */
 void cvy_onnx_take_add(cvy_onnx_import_state *im);
 void cvy_onnx_take_mul(cvy_onnx_import_state *im);
+void cvy_onnx_take_difference(cvy_onnx_import_state *im);
 void cvy_onnx_take_sum(cvy_onnx_import_state *im);
 void cvy_onnx_take_relu(cvy_onnx_import_state *im);
 void cvy_onnx_take_activation(cvy_onnx_import_state *im);

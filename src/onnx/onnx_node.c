@@ -178,6 +178,18 @@ bool cvy_onnx_of_samples(const value *v) {
          v->kind == CVY_ONNX_CHANNELS;
 }
 
+const int64_t *cvy_onnx_dims_of(const value *v, int *n) {
+  *n = v->n_view ? v->n_view : (int)v->tensor->n_dims;
+  return v->n_view ? v->view : v->tensor->dims;
+}
+
+int cvy_onnx_channel_axis(const value *x) { return x->last && !x->flat ? 3 : 1; }
+
+bool cvy_onnx_along_channels(const value *x, int64_t axis) {
+  const int channels = cvy_onnx_channel_axis(x), rank = x->flat ? 2 : 4;
+  return axis == channels || axis == channels - rank;
+}
+
 void cvy_onnx_shape_of(const state *im, const value *v, int shape[3]) {
   const cvy_node node = v->kind == CVY_ONNX_FORMULA ? v->formula->of : v->node;
   (void)cvy_net_shape(im->net, node, &shape[0], &shape[1], &shape[2]);

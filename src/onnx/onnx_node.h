@@ -39,6 +39,12 @@ void cvy_onnx_make_whole(cvy_onnx_import_state *im, const int64_t *numbers_of, i
 bool cvy_onnx_one_output(cvy_onnx_import_state *im);
 /* It is computed from the pictures. */
 bool cvy_onnx_of_samples(const cvy_onnx_value *v);
+/* The dimensions of a tensor of the file, as a Reshape or Unsqueeze has given it; how many → *n. */
+const int64_t *cvy_onnx_dims_of(const cvy_onnx_value *v, int *n);
+/* Of a value of samples: the dimension of its channels, 1 or 3; whether that is the one an axis means, counted from
+ * either end. */
+int cvy_onnx_channel_axis(const cvy_onnx_value *x);
+bool cvy_onnx_along_channels(const cvy_onnx_value *x, int64_t axis);
 /* Of a value of samples: channels, rows, columns of its layer. */
 void cvy_onnx_shape_of(const cvy_onnx_import_state *im, const cvy_onnx_value *v, int shape[3]);
 

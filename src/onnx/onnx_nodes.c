@@ -273,13 +273,15 @@ static void add_linear(state *im, const value *x, value *w, bool by_rows, value 
     return;
   }
   name_layer(im, w, layer);
-  cvy_onnx_weight *taken = take_weight(im, w, layer, "weight");
-  if (!taken) return;
-  taken->transposed = !out_first, taken->scale = alpha;
-  if (x->last) memcpy(taken->pixels, (const int[]){shape[1], shape[2], shape[0]}, sizeof taken->pixels);
-  taken = b ? take_weight(im, b, layer, "bias") : NULL;
-  if (b && !taken) return;
-  if (b) taken->scale = beta;
+  cvy_onnx_weight *const matrix = take_weight(im, w, layer, "weight");
+  if (!matrix) return;
+  matrix->transposed = !out_first, matrix->scale = alpha;
+  if (x->last) memcpy(matrix->pixels, (const int[]){shape[1], shape[2], shape[0]}, sizeof matrix->pixels);
+  if (b) {
+    cvy_onnx_weight *const bias = take_weight(im, b, layer, "bias");
+    if (!bias) return;
+    bias->scale = beta;
+  }
   cvy_onnx_make(im, cvy_net_linear(im->net, x->node, layer, (int)outputs, !b), true);
 }
 
@@ -419,7 +421,7 @@ static const struct {
     {"Constant", OWN, take_constant},
     {"ConstantOfShape", OWN, cvy_onnx_take_constant_of_shape},
     {"Conv", FRONT, take_conv},
-    {"Div", EACH, cvy_onnx_take_formula},
+    {"Div", EACH, cvy_onnx_take_difference},
     {"Dropout", EACH, cvy_onnx_take_dropout},
     {"Erf", EACH, cvy_onnx_take_formula},
     {"Flatten", OWN, cvy_onnx_take_flatten},
@@ -446,7 +448,7 @@ static const struct {
     {"Slice", OWN, cvy_onnx_take_slice},
     {"Softmax", OWN, cvy_onnx_take_softmax},
     {"Squeeze", OWN, cvy_onnx_take_squeeze},
-    {"Sub", EACH, cvy_onnx_take_formula},
+    {"Sub", EACH, cvy_onnx_take_difference},
     {"Sum", EACH, cvy_onnx_take_sum},
     {"Tanh", EACH, cvy_onnx_take_formula},
     {"Transpose", OWN, cvy_onnx_take_transpose},

@@ -82,9 +82,8 @@ void cvy_onnx_take_softmax(state *im) {
   int shape[3];
   if (!x) return;
   cvy_onnx_shape_of(im, x, shape);
-  const int64_t channels = x->flat || !x->last ? 1 : 3, rank = x->flat ? 2 : 4;
-  if ((axis != channels && axis != channels - rank) || (x->flat && (shape[1] > 1 || shape[2] > 1))) {
-    cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": %" PRId64 ", the channels, is possible", axis, channels);
+  if (!cvy_onnx_along_channels(x, axis) || (x->flat && (shape[1] > 1 || shape[2] > 1))) {
+    cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": %d, the channels, is possible", axis, cvy_onnx_channel_axis(x));
     return;
   }
   im->last = x->last;
@@ -125,7 +124,6 @@ static bool reshape_numbers(state *im) {
 
 /* dims: four, a -1 among them is computed. They are those of x in an order that it has, too: *last. */
 static bool is_order_of(const state *im, const value *x, const int64_t *dims, const int shape[3], bool *last) {
-  const int64_t all = (int64_t)shape[0] * shape[1] * shape[2];
   const bool samples_known = dims[0] == 0 || dims[0] == CVY_ONNX_BATCH || dims[0] == im->samples;
   const int64_t front[3] = {shape[0], shape[1], shape[2]}, behind[3] = {shape[1], shape[2], shape[0]};
   bool fits[2] = {true, true};
@@ -139,7 +137,7 @@ static bool is_order_of(const state *im, const value *x, const int64_t *dims, co
   const bool free = shape[0] == 1 || shape[1] * shape[2] == 1; /* both orders hold the same */
   if (x->flat && shape[1] * shape[2] > 1) return false;
   *last = fits[x->last] ? x->last : !x->last;
-  return all > 0 && (fits[x->last] || (free && fits[!x->last]));
+  return fits[x->last] || (free && fits[!x->last]);
 }
 
 /* Rows of samples, (samples, values), either of which may be left to be computed; or one order of dimensions from

@@ -25,8 +25,11 @@ static bool pair(state *im, const value **a, const value **b) {
                          (*a)->name, (*b)->name);
 }
 
+/* Add, Div, Mul and Sub of whole numbers, or of samples and a number of the file for each channel. */
+static bool take_numbers(state *im) { return cvy_onnx_take_wholes(im) || cvy_onnx_try_channels(im); }
+
 void cvy_onnx_take_add(state *im) {
-  if (cvy_onnx_take_wholes(im) || cvy_onnx_try_channels(im) || cvy_onnx_try_formula(im)) return;
+  if (take_numbers(im) || cvy_onnx_try_formula(im)) return;
   const value *a = cvy_onnx_node_input(im, 0), *b = cvy_onnx_node_input(im, 1);
   if (!a || !b) return;
   if (a->kind != CVY_ONNX_NODE || b->kind != CVY_ONNX_NODE) {
@@ -58,8 +61,13 @@ void cvy_onnx_take_sum(state *im) {
 
 void cvy_onnx_take_mul(state *im) {
   const value *a, *b;
-  if (cvy_onnx_take_wholes(im) || cvy_onnx_try_channels(im) || cvy_onnx_try_formula(im)) return;
+  if (take_numbers(im) || cvy_onnx_try_formula(im)) return;
   if (pair(im, &a, &b)) cvy_onnx_make(im, cvy_net_mul(im->net, a->node, b->node), a->flat);
+}
+
+/* Sub and Div: of two layers there is none. */
+void cvy_onnx_take_difference(state *im) {
+  if (!take_numbers(im)) cvy_onnx_take_formula(im);
 }
 
 void cvy_onnx_take_relu(state *im) {
@@ -133,13 +141,12 @@ static void join(state *im) {
     if (!good) break;
     cvy_onnx_shape_of(im, x, shape);
     if (i == 0) flat = x->flat, last = x->last;
-    const int64_t channels = last && !flat ? 3 : 1, rank = flat ? 2 : 4;
     if (x->flat != flat || x->last != last || (flat && (shape[1] > 1 || shape[2] > 1)) ||
-        (axis != channels && axis != channels - rank))
+        !cvy_onnx_along_channels(x, axis))
       good = cvy_onnx_refuse(im,
-                             "it joins tensors by something else than their channels (axis %" PRId64 "): axis %" PRId64
-                             " of equal numbers and orders of dimensions is possible",
-                             axis, channels);
+                             "it joins tensors by something else than their channels (axis %" PRId64
+                             "): axis %d of equal numbers and orders of dimensions is possible",
+                             axis, cvy_onnx_channel_axis(x));
     nodes[i] = x->node;
   }
   im->last = last;

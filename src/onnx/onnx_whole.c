@@ -58,9 +58,9 @@ static bool unsqueeze_numbers(state *im, const value *x) {
   int64_t axes[MOST], dims[4];
   if (x->kind != CVY_ONNX_TENSOR || x->transposed || cvy_onnx_wholes_of(x, axes) >= 0) return false;
   const value *const v = cvy_onnx_has_input(im, 1) ? cvy_onnx_node_input(im, 1) : NULL;
-  const int n = v ? cvy_onnx_wholes_of(v, axes) : cvy_onnx_wholes(im, "axes", axes, MOST),
-            before = x->n_view ? x->n_view : (int)x->tensor->n_dims, rank = before + n;
-  const int64_t *const from = x->n_view ? x->view : x->tensor->dims;
+  int before;
+  const int64_t *const from = cvy_onnx_dims_of(x, &before);
+  const int n = v ? cvy_onnx_wholes_of(v, axes) : cvy_onnx_wholes(im, "axes", axes, MOST), rank = before + n;
   bool added[4] = {false}, good = n >= 1 && rank <= 4;
   for (int i = 0; good && i < n; i++) {
     const int64_t at = axes[i] < 0 ? axes[i] + rank : axes[i];
@@ -180,13 +180,13 @@ bool cvy_onnx_transpose_whole(state *im, const value *x) {
   return true;
 }
 
-/* Rows from one place to another, or all in the reverse order: PyTorch counts a padding's dimensions from the last,
- * ONNX from the first. */
 static int place_in(int64_t at, int rows) {
   const int64_t from_begin = at < 0 ? at + rows : at;
   return (int)(from_begin < 0 ? 0 : from_begin > rows ? rows : from_begin);
 }
 
+/* Rows from one place to another, or all in the reverse order: PyTorch counts a padding's dimensions from the last,
+ * ONNX from the first. */
 void cvy_onnx_take_slice(state *im) {
   int64_t starts[MOST], ends[MOST], axes[MOST] = {0}, steps[MOST] = {1}, turned[MOST];
   const value *const x = cvy_onnx_node_input(im, 0);
