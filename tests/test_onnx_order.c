@@ -50,6 +50,8 @@ static void put_numbers(bytes *g) {
   put_floats(g, "back", "4,", 1);
   put_floats(g, "wide", "1,1,1,4", 1);
   put_floats(g, "all", "1,4,7,7", 1);
+  put_floats(g, "line", "1,4", 1);
+  put_ints(g, "pixels", "0,4,1,1");
   put_ints(g, "four", "1,4,1,1");
   put_ints(g, "places", "1,-1");
   put_ints(g, "three", "1,3,1,1");
@@ -116,6 +118,15 @@ CHECK_TEST(channels) {
        "four known sizes that fit"},
       {"of columns", {{"Conv", "x c.weight", "c", ""}, {"Add", "c back", "r", ""}}, 0, false, "a number of the file"},
       {"of each value", {{"Conv", "x c.weight", "c", ""}, {"Add", "c all", "r", ""}}, 0, false, "a number of the file"},
+      {"of a turned row",
+       {{"Transpose", "line", "turned", "perm=1,0"},
+        {"GlobalAveragePool", "x", "p", ""},
+        {"Flatten", "p", "f", ""},
+        {"Add", "f turned", "h", ""},
+        {"Reshape", "h pixels", "r", ""}},
+       0,
+       false,
+       "a number of the file"},
       {"a number by each value",
        {{"Conv", "x c.weight", "c", ""}, {"Div", "front c", "r", ""}},
        0,

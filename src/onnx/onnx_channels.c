@@ -23,7 +23,7 @@ typedef cvy_onnx_channels channels;
 static bool is_by_channel(const state *im, const value *x, const value *v) {
   int shape[3], n;
   size_t elems;
-  if (v->kind != CVY_ONNX_TENSOR || !cvy_onnx_elems(v->tensor, &elems)) return false;
+  if (v->kind != CVY_ONNX_TENSOR || v->transposed || !cvy_onnx_elems(v->tensor, &elems)) return false;
   const int64_t *const dims = cvy_onnx_dims_of(v, &n);
   const int rank = x->flat ? 2 : 4, at = n - rank + cvy_onnx_channel_axis(x);
   cvy_onnx_shape_of(im, x, shape);
