@@ -135,38 +135,6 @@ CVY_ALWAYS_INLINE int8 taps_of(cvy_conv_depthwise_call call, int i) {
   return (int8)(first, end, step, row % call.ring_rows, rows % call.ring_rows, 0, 0, 0);
 }
 
-#define TILE 4
-#define NEIGHBOURS 0
-#include "conv2d_depthwise_gather_tmpl.clh"
-#define TILE 7
-#define NEIGHBOURS 0
-#include "conv2d_depthwise_gather_tmpl.clh"
-#if CVY_WIDE_REGISTERS
-#define TILE 8
-#define NEIGHBOURS 0
-#include "conv2d_depthwise_gather_tmpl.clh"
-#endif
-#if CVY_WIDE_REGISTERS && GROUP == 1
-#define TILE 4
-#define NEIGHBOURS 3
-#include "conv2d_depthwise_gather_tmpl.clh"
-#define TILE 7
-#define NEIGHBOURS 3
-#include "conv2d_depthwise_gather_tmpl.clh"
-#define TILE 8
-#define NEIGHBOURS 3
-#include "conv2d_depthwise_gather_tmpl.clh"
-#define TILE 4
-#define NEIGHBOURS 5
-#include "conv2d_depthwise_gather_tmpl.clh"
-#define TILE 7
-#define NEIGHBOURS 5
-#include "conv2d_depthwise_gather_tmpl.clh"
-#define TILE 8
-#define NEIGHBOURS 5
-#include "conv2d_depthwise_gather_tmpl.clh"
-#endif
-
 /* Results of the next tile where `left` of a row are to come: 7s where they fill the row, else 8s; at most 3 lie behind its end. */
 static int tile_of(int left) {
 #if CVY_WIDE_REGISTERS
@@ -176,27 +144,14 @@ static int tile_of(int left) {
 #endif
 }
 
-#if CVY_WIDE_REGISTERS
-#define GATHER_8(neighbours, ...) \
-  if (some == 8) gather_8_##neighbours(__VA_ARGS__); \
-  else
-#else
-#define GATHER_8(neighbours, ...)
+#define NEIGHBOURS 0
+#include "conv2d_depthwise_row_tmpl.clh"
+#if CVY_WIDE_REGISTERS && GROUP == 1
+#define NEIGHBOURS 3
+#include "conv2d_depthwise_row_tmpl.clh"
+#define NEIGHBOURS 5
+#include "conv2d_depthwise_row_tmpl.clh"
 #endif
-
-#define GATHER_ROW(neighbours)                                                                                         \
-  for (int j = 0, some; j < call.out.w; j += some) {                                                                   \
-    const int left = call.out.w - j;                                                                                   \
-    some = tile_of(left);                                                                                              \
-    for (int c = 0; c < width; c += 16) {                                                                              \
-      const float16 plus = call.flags & FLAG_BIAS ? CVY_LOAD16(bias + c0 + c) : (float16)(0.0f);                       \
-      global const float *const from = ring + j * call.step_w * call.block_c + first_of(call, c);                      \
-      global float *const there = to + j * apart + c;                                                                  \
-      GATHER_8(neighbours, from, w + c0 + c, call, taps, plus, there, apart, left, flags)                              \
-      if (some == 7) gather_7_##neighbours(from, w + c0 + c, call, taps, plus, there, apart, 7, flags);                \
-      else gather_4_##neighbours(from, w + c0 + c, call, taps, plus, there, apart, left, flags);                       \
-    }                                                                                                                  \
-  }
 
 /* Statistics of 16 channels: `own` holds the mean of the first row, and how far the mean of the `before` values lies above
  * it, and the sum of their squared deviations, each `apart` floats from the other; the row's `cols` values join. */
@@ -253,15 +208,11 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu(global const float 
       const int apart = wants_stats ? call.block : call.out.pitch, flags = wants_stats ? 0 : call.flags;
       const int8 taps = taps_of(call, i);
 #if CVY_WIDE_REGISTERS && GROUP == 1
-      if (neighbours && call.s == 3) {
-        GATHER_ROW(3)
-      } else if (neighbours && call.s == 5) {
-        GATHER_ROW(5)
-      } else
+      if (neighbours && call.s == 3) gather_row_3(ring, w, bias, call, c0, width, taps, to, apart, flags);
+      else if (neighbours && call.s == 5) gather_row_5(ring, w, bias, call, c0, width, taps, to, apart, flags);
+      else
 #endif
-      {
-        GATHER_ROW(0)
-      }
+        gather_row_0(ring, w, bias, call, c0, width, taps, to, apart, flags);
       if (!wants_stats) continue;
       for (int c = 0; c < width; c += 16)
         add_row_stats(row_of + c, call.out.w, call.block, (float)(i * call.out.w), own + c, call.block);
