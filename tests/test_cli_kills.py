@@ -152,6 +152,23 @@ def judge(loss, what):
     return "within"
 
 
+def own_logs(folder):
+    """Each node has a log of its own, and node 0 is killed: node 1's log begins with what node 0 may not have written any more."""
+    ports, logs = unused_ports(3), [f"{folder}/own{r}.jsonl" for r in range(3)]
+    loss = Loss(folder, first_device(), 0)
+    started = [start(r, ports, loss.args(logs[r], loss.saved), folder) for r in range(3)]
+    await_log(logs[0])
+    started[0][0].send_signal(signal.SIGKILL)
+    ends = end(started)
+    check([code for code, _ in ends] == [-signal.SIGKILL, 0, 0], f"own logs: {ends}")
+    lost, mine, others = lines_of(logs[1], "node_lost")[0]["node_lost"]["step"], losses(logs[1]), losses(logs[0])
+    check(lost - 8 <= mine[0][0] < lost and [step for step, *_ in mine] == list(range(mine[0][0], STEPS)),
+          f"own logs: lost in step {lost}, node 1's are {[step for step, *_ in mine]}")
+    both = [line for line in mine if line[0] < lost and line[0] <= others[-1][0]]
+    check(both and all(line in others for line in both), f"own logs: {both} of node 1 are not those of node 0")
+    check(not os.path.exists(logs[2]), "own logs: node 2 has a log")
+
+
 def lose_nodes(folder, ways, rounds):
     device, begin = first_device(), int(os.environ.get("CVY_TEST_SEED", "0"))
     whole = ["--devices", f"{device}*3", "--shares", ",".join(map(str, SHARES)), "--save", f"{folder}/whole.safetensors"]
@@ -168,6 +185,7 @@ def lose_nodes(folder, ways, rounds):
 
 def test_fleet_lost(at):
     lose_nodes(at(""), ["tcp"], 2)
+    own_logs(at(""))
 
 
 def test_fleet_kills(at):

@@ -47,7 +47,6 @@ static void watch_devices(device_watch *watch, const int *shares, double least_m
 static void take_over(training *t) {
   if (t->writes || !cvy_fleet_writes(t->fleet)) return;
   t->writes = true;
-  t->took_over = t->begun;
   program_speak_as(NULL);
   progress_start(t->options->quiet, (int)t->options->epochs, (long)t->options->max_steps);
   if (!t->options->quiet) program_say("this node prints, logs and saves from now on");
@@ -77,7 +76,7 @@ static void on_started(void *user, double seconds) {
 }
 
 static void report_renew(training *t, bool epoch_ended) {
-  if (t->log && live_report_is_due(&t->report, epoch_ended))
+  if (t->log && t->writes && live_report_is_due(&t->report, epoch_ended))
     live_report_write(&t->report, device_report_json(t->team), true);
 }
 
@@ -261,6 +260,7 @@ static int trace_finish(training *t) {
 static int finish(training *t, cvy_status status, const cvy_train_result *result) {
   const train_options *const o = t->options;
   int code = program_exit_code(status);
+  if (t->begun) take_over(t);
   if (t->begun && code == EXIT_USAGE)
     code = EXIT_FAILED; /* after the first step: the devices that are left cannot finish the run */
   /* early, with a state: also if nothing but the checkpoint could not be written */
@@ -379,7 +379,7 @@ static int run_train(training *t, program_run *kept) {
   if (t->log) live_report_write(&t->report, NULL, false);
   if (t->report.failed && code == EXIT_DONE) code = EXIT_FAILED;
   if ((!json_log_close(&t->log) || t->log_failed) && code == EXIT_DONE) code = EXIT_FAILED;
-  if (code == EXIT_DONE && writes) train_say_saved(t, t->curve.n > 0);
+  if (code == EXIT_DONE && t->writes) train_say_saved(t, t->curve.n > 0);
   return code;
 }
 

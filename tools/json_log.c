@@ -13,10 +13,16 @@
 #include "tools/program_common.h"
 
 struct json_log {
-  FILE *file; /* NULL: the lines are for the report alone */
+  FILE *file; /* NULL: the lines are for the report alone, or held */
   const char *path;
   bool failed;
   run_log *report; /* NULL: none */
+  json_t *held;    /* the newest lines, at most MOST_HELD; NULL: no line is held */
+};
+
+enum {
+  MOST_HELD = 8,       /* lines that a log is behind at most: of the steps under way, CVY_RUN_AHEAD_MOST + 1 */
+  TAIL_BYTES = 1 << 18 /* of a file: more than so many lines */
 };
 
 json_t *json_number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
@@ -56,10 +62,78 @@ bool json_log_watch(json_log **log, run_log *to) {
   return *log != NULL;
 }
 
+json_log *json_log_hold(void) {
+  json_log *const log = calloc(1, sizeof *log);
+  if (log) log->held = json_array();
+  if (log && log->held) return log;
+  free(log);
+  return NULL;
+}
+
+bool json_log_holds(const json_log *log) { return log && log->held; }
+
+static void hold(json_t *held, json_t *line) {
+  json_array_append(held, line);
+  if (json_array_size(held) > MOST_HELD) json_array_remove(held, 0);
+}
+
+static char *text_of(const json_t *line) { return json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(15)); }
+
+/* The line's text without the times that each node measures for itself; the caller frees it. */
+static char *text_without_times(const json_t *line) {
+  static const char *const times[] = {"ms", "sec"};
+  json_t *const copy = json_copy((json_t *)line);
+  for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) json_object_del(copy, times[i]);
+  char *const text = text_of(copy);
+  json_decref(copy);
+  return text;
+}
+
+/* Takes lines that are the same as `line` out of the list. */
+static void remove_line(json_t *lines, const json_t *line) {
+  char *const text = text_without_times(line);
+  for (size_t i = json_array_size(lines); i-- > 0;) {
+    char *const other = text_without_times(json_array_get(lines, i));
+    if (text && other && strcmp(text, other) == 0) json_array_remove(lines, i);
+    free(other);
+  }
+  free(text);
+}
+
+/* Takes the lines out that the end of the file has. */
+static void remove_lines_of(const char *path, json_t *lines) {
+  struct stat info;
+  int fd;
+  char *line = NULL;
+  size_t room = 0;
+  if (cvy_file_kind_of(path) != CVY_FILE_REGULAR || cvy_file_open(path, &fd) != CVY_OK) return;
+  FILE *const file = fdopen(fd, "r");
+  if (!file) {
+    close(fd);
+    return;
+  }
+  if (fstat(fd, &info) == 0 && info.st_size > TAIL_BYTES) fseek(file, -TAIL_BYTES, SEEK_END);
+  while (getline(&line, &room, file) > 0) {
+    json_t *const value = json_loads(line, 0, NULL);
+    if (value) remove_line(lines, value);
+    json_decref(value);
+  }
+  free(line);
+  fclose(file);
+}
+
+json_t *json_log_missing(json_log **log, const char *path) {
+  json_t *const lines = json_incref((*log)->held);
+  json_log_close(log);
+  if (path) remove_lines_of(path, lines);
+  return lines;
+}
+
 void json_log_line(json_log *log, json_t *value) {
+  if (log && log->held) hold(log->held, value);
   if (log && log->report) (void)run_log_take(log->report, value);
   const bool writes = log && log->file && !log->failed;
-  char *const text = writes ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+  char *const text = writes ? text_of(value) : NULL;
   if (writes) {
     errno = ENOMEM;
     log->failed = !text || fputs(text, log->file) < 0 || fputc('\n', log->file) < 0 || fflush(log->file) != 0;
@@ -145,6 +219,7 @@ bool json_log_epochs(const char *path, int n, plot_point *points) {
 bool json_log_close(json_log **log) {
   if (!*log) return true;
   const bool ok = (!(*log)->file || fclose((*log)->file) == 0) && !(*log)->failed;
+  json_decref((*log)->held);
   free(*log);
   *log = NULL;
   return ok;

@@ -26,6 +26,13 @@
 typedef struct json_log json_log;
 /* Takes the descriptor over (cvy_file_append); without `append` empties the file. NULL with the reason said. */
 json_log *json_log_open(const char *path, int fd, bool append);
+/* A log without a file, of a node of a fleet that does not write: it holds the newest lines, since the node that
+ * writes may be lost before it has written them. NULL when out of memory. */
+json_log *json_log_hold(void);
+bool json_log_holds(const json_log *log);
+/* Ends a log that holds lines, and gives those that are not in the file at `path` (NULL: no file) yet, in order: an
+ * array, to the caller. Lines that differ in measured times alone are the same. */
+json_t *json_log_missing(json_log **log, const char *path);
 /* Reads the epoch lines of the last run in a log: epoch e < n goes to points[e]; other points stay as they are. Skips
  * lines that it cannot parse. False if there is no such file. */
 bool json_log_epochs(const char *path, int n, plot_point *points);

@@ -35,8 +35,13 @@ static void log_run(const training *t) {
 
 void train_log_begin(training *t) {
   const train_options *const o = t->options;
-  if (!(o->log || o->report) || t->log || t->log_failed || !cvy_fleet_writes(t->fleet)) return;
-  const bool appends = o->resume || t->took_over;
+  if (!(o->log || o->report) || t->log_failed || (t->log && !(t->writes && json_log_holds(t->log)))) return;
+  if (!t->writes) {
+    t->log = json_log_hold();
+    return;
+  }
+  const bool appends = o->resume || t->log;
+  json_t *const missing = t->log ? json_log_missing(&t->log, o->log) : NULL;
   t->log_failed = !live_report_open(o->report, appends ? o->log : NULL, &t->report); /* reads what is there */
   if (o->log) {
     t->log = json_log_open(o->log, t->files.log, appends);
@@ -45,6 +50,10 @@ void train_log_begin(training *t) {
   }
   if (o->report && !t->log_failed) t->log_failed = !json_log_watch(&t->log, &t->report.log);
   log_run(t);
+  size_t i;
+  json_t *line;
+  json_array_foreach(missing, i, line) json_log_line(t->log, json_incref(line));
+  json_decref(missing);
 }
 
 double train_compile_seconds(const training *t, double start_seconds) {
@@ -74,7 +83,7 @@ static bool was_refused(const training *t, cvy_status status) {
 
 void train_log_end(training *t, cvy_status status, const cvy_train_result *result) {
   if (!was_refused(t, status)) train_log_begin(t);
-  if (!t->log) return;
+  if (!t->log || !t->writes) return;
   if (status != CVY_OK && status != CVY_E_INTERRUPTED) {
     json_log_line(t->log, json_pack("{s{ss so}}", "error", "code", cvy_status_name(status), "message",
                                     program_text_json(program_last_error())));

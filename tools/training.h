@@ -20,7 +20,7 @@ typedef struct training {
   cvy_fleet *fleet; /* NULL: this machine alone */
   cvy_team *team;
   run_files files;
-  json_log *log;
+  json_log *log;                     /* of a process that does not write: it holds lines */
   device_watch *watch, *epoch_watch; /* since moments ago; since the epoch's begin */
   char *labels;
   cvy_status status; /* of cvy_train */
@@ -28,7 +28,7 @@ typedef struct training {
   epoch_curve curve;
   live_report report;
   bool log_failed, begun;     /* begun: a step of this process is done */
-  bool writes, took_over;     /* this process prints and writes files; since the head was lost in a step */
+  bool writes;                /* this process prints and writes files */
   long changes[MOST_CHANGES]; /* first steps with other shares, of --split auto */
   int n_changes;
   int *shares; /* as they were chosen, one per device of the run: others are those of a team that has lost devices */
@@ -43,7 +43,8 @@ static inline int train_devices(const training *t) {
 
 /* ---- the log (train_log.c) ---- */
 
-/* Begins the log with the first event of the run: a run that is refused leaves an older log alone. */
+/* Begins the log with the first event of the run: a run that is refused leaves an older log alone. In a process that
+ * has begun to write since, the log goes on behind that of the node that is lost, with the lines that are missing. */
 void train_log_begin(training *t);
 void train_log_device_lost(training *t, const cvy_lost_device *lost);
 void train_log_node_lost(training *t, const cvy_lost_node *lost);
