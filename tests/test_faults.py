@@ -226,10 +226,13 @@ def test_left(at):
     small = ["--model", "resnet18", "--data", "synthetic:64:8x8x1", "--batch", 24, "--split", "auto", "--resume"]
     for replicas in (3, 2):
         folder, log = at(f"left{replicas}"), at(f"left{replicas}.jsonl")
-        for launch in (4000, 8000, 2000):  # measuring speeds at the start takes some
+        launch, least, most = 4000, 0, None
+        for _ in range(8):  # measuring speeds at the start takes some launches; how many is the machine's
             done = train(replicas, *small, "--checkpoint", folder, "--log", log, words=f"fail={replicas - 1}:launch:{launch}:-5", steps=28)
             if done.returncode == 0 and lost(log):
                 break
+            least, most = (least, launch) if done.returncode == 0 else (launch, most)
+            launch = (least + most) // 2 if most else 2 * launch
             shutil.rmtree(folder, ignore_errors=True)
         check(done.returncode == 0 and len(lost(log)) == 1, f"one of {replicas} is lost", done)
         done = train(replicas - 1, *small, "--checkpoint", folder, steps=30)
