@@ -139,6 +139,8 @@ def judge(loss, what):
         return "before"
     check(all(code == 0 for code in codes), f"{what}: the survivors end with {loss.ends}: {loss.said}")
     check(seen == list(range(STEPS)), f"{what}: the log's steps are {seen}")
+    epochs = {line["epoch"] for line in lines_of(loss.log, "train_loss")}
+    check(epochs >= set(range(STEPS // 11)), f"{what}: the log's epochs are {epochs}")
     if not told:
         same_file(f"{loss.folder}/whole.safetensors", loss.saved, f"{what}, which came after the last step")
         return "after"
