@@ -14,7 +14,7 @@ import shutil
 import signal
 import time
 
-from cli import CONVOY, check, expect, first_device, main
+from cli import check, expect, first_device, main
 from nodes import (BASE, LIMIT_S, SHARES, STEPS, Network, await_log, end, kill_rank, lines_of, losses, run_mpirun, same_file, start, unused_ports)
 
 # mpirun of Open MPI takes --tune for its own
