@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT
  * Max and average pooling (ops/pool2d.h):
  *   max: y[n,p,q,c] = largest x[n, p*stride_h + r - pad_h, q*stride_w + s - pad_w, c] over r < R, s < S inside the
- *        image; NaN if one is there
+ *        image (ZERO_PAD: or 0 for a position in the padding); NaN if one is there
  *   avg: y = sum * scale, scale = 1/(R*S), or sum / divisor of the window (COUNTED)
  *   backward: dx[n,h,w,c] (+)= sum over the windows (p,q) around (h,w), p outer, q inner, of
- *     max: dy[p,q] if x[h,w] is the window's y and nothing in front of it in row-major order is (the first NaN where y
- *          is NaN)
+ *     max: dy[p,q] if x[h,w] is the window's y and nothing in front of it in row-major order is, with ZERO_PAD no
+ *          padding either (the first NaN where y is NaN)
  *     avg: dy[p,q] * scale
  *
  *   KIND     0 max, 1 average
  *   RELU [0] 1: of max(x, 0), average only; the gradient passes where x > 0
  *   COUNTED [0] 1: average whose divisors are counted for each window (padding left out, or windows beyond it), else all
  *            have the same scale
+ *   ZERO_PAD [0] 1: maximum, there is padding and it counts as zeros
  *   VEC      floats per vector; vecs = pitch / VEC (1 … 128)
  *   C_LANES  wide kernel: neighbouring vectors of channels per work-group, a power of two that divides vecs
  * x, dx: (n,h,w,pitch) · y, dy: (n,p,q,pitch). Filter, strides and padding are arguments: that makes few programs and
@@ -39,6 +40,9 @@
 #ifndef COUNTED
 #define COUNTED 0
 #endif
+#ifndef ZERO_PAD
+#define ZERO_PAD 0
+#endif
 
 #if KIND != 0 && KIND != 1
 #error "KIND must be 0 (max) or 1 (average)"
@@ -48,10 +52,14 @@
 #endif
 
 #if KIND == 0
-#define NEUTRAL (-INFINITY)
+#if ZERO_PAD
+#define NEUTRAL(rows, cols) (has_padding(rows, cols, pool) ? 0.0f : -INFINITY)
+#else
+#define NEUTRAL(rows, cols) (-INFINITY)
+#endif
 #define SCALED(v, row, col) (v)
 #else
-#define NEUTRAL 0.0f
+#define NEUTRAL(rows, cols) 0.0f
 #if COUNTED
 #define SCALED(v, row, col) ((v) / divisor(row, col, pool))
 #else
@@ -60,6 +68,9 @@
 #endif
 #if COUNTED && KIND == 0
 #error "COUNTED is for averages"
+#endif
+#if ZERO_PAD && KIND != 0
+#error "ZERO_PAD is for maxima"
 #endif
 
 #if RELU
@@ -93,6 +104,21 @@ static inline int2 inside(const int output, const int stride, const int pad, con
   const int first = output * stride - pad;
   return (int2)(max(first, 0), min(first + filter, size));
 }
+
+#if ZERO_PAD
+/* The window with these rows and columns in the image reaches into the padding. */
+static inline bool has_padding(const int2 rows, const int2 cols, const cvy_pool_geometry pool) {
+  return (rows.y - rows.x) * (cols.y - cols.x) < pool.r * pool.s;
+}
+/* In row-major order padding lies in front of all pixels of the window (row, col). */
+static inline bool is_padded_before(const int row, const int col, const cvy_pool_geometry pool) {
+  return row * pool.stride_h < pool.pad_h || col * pool.stride_w < pool.pad_w;
+}
+/* Padding lies behind each of the window's rows. */
+static inline bool is_padded_behind(const int col, const cvy_pool_geometry pool) {
+  return col * pool.stride_w - pool.pad_w + pool.s > pool.w;
+}
+#endif
 
 #if COUNTED
 /* How many rows (columns) of a window count. */
@@ -135,6 +161,10 @@ static inline floatv gather_windows(global const floatv *x, global const floatv 
       const int2 window_rows = inside(i, pool.stride_h, pool.pad_h, pool.r, pool.h),
                  window_cols = inside(j, pool.stride_w, pool.pad_w, pool.s, pool.w);
       floatv part = here == top || (here != here && top != top) ? g : (floatv)(0.0f);
+#if ZERO_PAD
+      if (is_padded_before(i, j, pool) || (row > window_rows.x && is_padded_behind(j, pool)))
+        part = top == 0.0f ? (floatv)(0.0f) : part;
+#endif
       for (int a = window_rows.x; a <= row; a++)
         for (int b = window_cols.x; b < (a == row ? col : window_cols.y); b++) {
           const floatv before = x[(a * pool.w + b) * pool.vecs];
@@ -152,7 +182,7 @@ static inline floatv gather_windows(global const floatv *x, global const floatv 
 
 /* The window's value in the vector at `pixels`, the image's first pixel. */
 CVY_ALWAYS_INLINE floatv pool_vector(global const floatv *pixels, const int2 rows, const int2 cols, const cvy_pool_geometry pool) {
-  floatv result = NEUTRAL;
+  floatv result = NEUTRAL(rows, cols);
   for (int a = rows.x; a < rows.y; a++)
     for (int b = cols.x; b < cols.y; b++) result = merge(result, PIXEL(pixels[(a * pool.w + b) * pool.vecs]));
   return result;
@@ -167,7 +197,7 @@ CVY_ALWAYS_INLINE void pool_block(global const floatv *pixels, global floatv *ou
                                   const cvy_pool_geometry pool, const int row, const int col) {
   floatv result[N_BLOCK];
 #pragma unroll
-  for (int k = 0; k < N_BLOCK; k++) result[k] = NEUTRAL;
+  for (int k = 0; k < N_BLOCK; k++) result[k] = NEUTRAL(rows, cols);
   for (int a = rows.x; a < rows.y; a++)
     for (int b = cols.x; b < cols.y; b++)
 #pragma unroll
@@ -203,12 +233,18 @@ CVY_KERNEL pool2d_forward(global const floatv *restrict x, global floatv *restri
 
 #if KIND == 0
 
-/* One window's gradient goes to the first pixel, in row-major order, that is its maximum, in each lane by itself. */
+/* The gradient of the window (row, col) goes to the first pixel, in row-major order, that is its maximum, in each lane
+ * by itself. */
 CVY_ALWAYS_INLINE void scatter_window(global const floatv *x, global floatv *dx, const floatv top, const floatv g,
-                                      const int2 rows, const int2 cols, const cvy_pool_geometry pool) {
+                                      const int2 rows, const int2 cols, const cvy_pool_geometry pool, const int row,
+                                      const int col) {
   const intv no_number = top != top;
   intv open = -1;
-  for (int a = rows.x; a < rows.y; a++)
+#if ZERO_PAD
+  const intv zero = top == 0.0f;
+  if (is_padded_before(row, col, pool)) open &= ~zero;
+#endif
+  for (int a = rows.x; a < rows.y; a++) {
     for (int b = cols.x; b < cols.y; b++) {
       const int at = (a * pool.w + b) * pool.vecs;
       const floatv here = x[at];
@@ -216,6 +252,10 @@ CVY_ALWAYS_INLINE void scatter_window(global const floatv *x, global floatv *dx,
       dx[at] += hit ? g : (floatv)(0.0f);
       open &= ~hit;
     }
+#if ZERO_PAD
+    if (is_padded_behind(col, pool)) open &= ~zero;
+#endif
+  }
 }
 
 /* Scatters, since a work-group has all windows of its channels: a gather would look at each window once for every pixel
@@ -237,7 +277,7 @@ CVY_KERNEL pool2d_backward(global const floatv *restrict x, global const floatv 
         const int2 cols = inside(col, pool.stride_w, pool.pad_w, pool.s, pool.w);
         const size_t at = out + (row * pool.q + col) * pool.vecs;
         for (int c = channels.x; c < channels.y; c++)
-          scatter_window(x + in + c, dx + in + c, y[at + c], dy[at + c], rows, cols, pool);
+          scatter_window(x + in + c, dx + in + c, y[at + c], dy[at + c], rows, cols, pool, row, col);
       }
     }
   }
@@ -292,7 +332,7 @@ CVY_KERNEL pool2d_forward_wide(global const floatv *restrict x, global floatv *r
              cols = inside(at % pool.q, pool.stride_w, pool.pad_w, pool.s, pool.w);
   const int width = cols.y - cols.x, positions = at * pool.vecs < pool.count ? (rows.y - rows.x) * width : 0;
   global const floatv *const image = x + ((size_t)sample * pool.h * pool.w + rows.x * pool.w + cols.x) * pool.vecs + c;
-  floatv result = NEUTRAL;
+  floatv result = NEUTRAL(rows, cols);
   for (int i = t; i < positions; i += LOCAL / C_LANES)
     result = merge(result, PIXEL(image[(i / width * pool.w + i % width) * pool.vecs]));
   scratch[item] = result;

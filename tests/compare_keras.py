@@ -20,7 +20,7 @@ CONVOY, TEST = sys.argv[1:3]
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEVICE = os.environ.get("CVY_TEST_DEVICE", "auto")
 NETWORKS = sys.argv[3:] or ["sequential", "flattened", "functional", "MobileNet", "MobileNetV2", "MobileNetV3Small", "ResNet50", "DenseNet121", "VGG16", "Xception",
-                           "InceptionV3", "MobileNetV3Large"]
+                           "InceptionV3", "MobileNetV3Large", "ResNet50V2"]
 NEEDED = {"tensorflow": ("tensorflow", "tf2onnx"), "torch": ("torch", "onnxscript")}
 NO_EXPORT = {("torch", "Xception")}     # PyTorch's exporter fails there
 

@@ -80,6 +80,7 @@ static int random_pool(random_net *g, int a) {
     spec.pad_more[d] = case_int(&g->r, -spec.pad[d], spec.kernel[d] - 1 - spec.pad[d]);
   }
   const bool max = case_int(&g->r, 0, 1);
+  spec.zero_pad = max && !spec.ceil_mode && case_int(&g->r, 0, 1);
   const cvy_node y = max ? cvy_net_maxpool(g->net, g->nodes[a], &spec) : cvy_net_avgpool(g->net, g->nodes[a], &spec);
   return random_add(g, max ? "max" : "avg", y, a, -1);
 }

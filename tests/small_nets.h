@@ -86,7 +86,8 @@ static cvy_node small_softmax_inside(cvy_net *n, cvy_node x) {
 
 static cvy_node small_norm_chain(cvy_net *n, cvy_node x) {
   x = small_norm(n, small_norm(n, small_conv(n, x, "c"), "b1"), "b2");
-  const cvy_node y = cvy_net_relu(n, small_maxpool(n, x, 1, 0));
+  const cvy_pool2d_spec in_zeros = {.kernel = {3, 3}, .stride = {1, 1}, .pad = {1, 1}, .zero_pad = true};
+  const cvy_node y = cvy_net_relu(n, cvy_net_maxpool(n, small_maxpool(n, x, 1, 0), &in_zeros));
   return cvy_net_relu(n, cvy_net_add(n, cvy_net_relu(n, y), x));
 }
 
@@ -215,7 +216,7 @@ static const small_net small_nets[] = {{"usual", small_usual, 10, 0},
                                        {"residual again", small_residual_again, 5, 0},
                                        {"relu of input", small_relu_of_input, 3, 0},
                                        {"softmax inside", small_softmax_inside, 4, 0},
-                                       {"norm chain", small_norm_chain, 7, 0},
+                                       {"norm chain", small_norm_chain, 8, 0},
                                        {"convpool", small_convpool, 6, 2},
                                        {"norm convpool", small_norm_convpool, 4, 1},
                                        {"groups", small_groups, 7, 0},

@@ -139,9 +139,10 @@ static void bring_all(check_device *d, cvy_net *net) {
 
 static bool same_layer(const cvy_layer *l, const cvy_layer *m) {
   bool same = l->kind == m->kind && l->groups == m->groups && l->bias == m->bias && l->ceil_mode == m->ceil_mode &&
-              l->eps == m->eps && l->momentum == m->momentum && l->activation.kind == m->activation.kind &&
-              l->activation.a == m->activation.a && l->activation.b == m->activation.b && l->shape.c == m->shape.c &&
-              l->shape.h == m->shape.h && l->shape.w == m->shape.w;
+              l->zero_pad == m->zero_pad && l->eps == m->eps && l->momentum == m->momentum &&
+              l->activation.kind == m->activation.kind && l->activation.a == m->activation.a &&
+              l->activation.b == m->activation.b && l->shape.c == m->shape.c && l->shape.h == m->shape.h &&
+              l->shape.w == m->shape.w;
   for (int d = 0; d < 2; d++)
     same = same && l->kernel[d] == m->kernel[d] && l->stride[d] == m->stride[d] && l->pad[d] == m->pad[d] &&
            l->pad_more[d] == m->pad_more[d] && l->dilation[d] == m->dilation[d];

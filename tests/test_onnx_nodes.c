@@ -334,16 +334,28 @@ CHECK_TEST(zeros_around) {
   check_window(l, "3,3,1,1,1,0,0,1");
   assert_false(l->exclude_pad);
   begin(&g); /* the largest of zeros and what may be below 0 is another thing than padding */
+  put_ints(&g, "pads", "0,0,1,0,0,0,1,1");
+  put_op(&g, "Pad", "x pads", "a", "");
+  const cvy_layer *const top = one(d, &g, "MaxPool", "a", "kernel_shape=3,3", 17);
+  check_window(top, "3,3,1,1,1,0,0,1");
+  assert_true(top->zero_pad);
+  begin(&g);
   put_ints(&g, "pads", "0,0,1,1,0,0,1,1");
   put_op(&g, "Pad", "x pads", "a", "");
-  refused(&g, "MaxPool", "a", "kernel_shape=3,3", "behind a Relu");
+  refused(&g, "MaxPool", "a", "kernel_shape=3,3 pads=1,0,0,0", "without other pads");
+  begin(&g);
+  put_ints(&g, "pads", "0,0,1,1,0,0,1,1");
+  put_op(&g, "Pad", "x pads", "a", "");
+  refused(&g, "MaxPool", "a", "kernel_shape=3,3 ceil_mode=1", "without ceil_mode");
   begin(&g);
   put_ints(&g, "pads", "0,0,1,1,0,0,1,1");
   put_op(&g, "Relu", "x", "q", "");
   put_op(&g, "Pad", "q pads", "a", "");
   put_op(&g, "MaxPool", "a", "r", "kernel_shape=3,3 strides=2,2");
   end(&g, "r", CHANNELS);
-  check_window(&import(d, &g, 17)->layers[2], "3,3,2,2,1,1,0,0");
+  const cvy_layer *const behind_relu = &import(d, &g, 17)->layers[2];
+  check_window(behind_relu, "3,3,2,2,1,1,0,0");
+  assert_false(behind_relu->zero_pad);
   static const struct {
     const char *pads, *attributes;
   } wrong[] = {{"0,0,-1,0,0,0,1,0", ""}, {"0,1,0,0,0,1,0,0", ""}, {"1,1", ""}, {"0,0,1,1,0,0,2147483648,1", ""}};

@@ -48,7 +48,8 @@ static void test_fixed(check_device *d) {
       {CVY_POOL_MAX, 6, 6, 1, 1, 6, 6, 1, 1, 0, 0},      {CVY_POOL_MAX, 11, 11, 16, 16, 2, 2, 4, 3, 0, 0}, /* gaps */
   };
   for (int i = 0; i < (int)(sizeof shapes / sizeof *shapes); i++)
-    for (int fill = 0; fill < 2; fill++) {
+    for (int variant = 0; variant < 4; variant++) {
+      const int fill = variant % 2;
       case_rng r = check_rng_make(d, 500 + i);
       pool2d_case c = {.base.n = i < 3 ? 5 : 2,
                        .p = {.n_max = i < 3 ? 5 : 2,
@@ -59,31 +60,66 @@ static void test_fixed(check_device *d) {
                              .stride_h = shapes[i].stride_h,
                              .stride_w = shapes[i].stride_w,
                              .pad_h = shapes[i].pad_h,
-                             .pad_w = shapes[i].pad_w},
+                             .pad_w = shapes[i].pad_w,
+                             .zero_pad = variant >= 2},
                        .fill = fill ? CASE_FILL_OUTLIERS : CASE_FILL_INTEGERS,
                        .accumulate = fill == 1};
+      if (variant >= 2 && (shapes[i].kind != CVY_POOL_MAX || shapes[i].pad_h == 0)) continue;
       if (getenv("CVY_TEST_OCLGRIND") && elems(&c.p.x, c.base.n) > 10000) continue; /* a thousand times slower there */
       if (check_case(d, "%s fill=%d", case_pool2d_text(&c), fill)) run_case(d, &r, &c);
     }
 }
 
-/* The tie rule by hand: 2x2 windows of stride 1 over rows 1 1 0 / 1 1 1 / NaN 0 1. */
+/* A maximum whose results are known: x of h x w, one channel. */
+static void by_hand(check_device *d, const char *what, const cvy_pool2d_params *p, const float *x, const float *dy,
+                    const float *want_y, const float *want_dx) {
+  cvy_pool2d *op = NULL;
+  cvy_shape out;
+  if (!check_case(d, "%s", what)) return;
+  check_ok(cvy_pool2d_output_shape(p, &out));
+  const int in_n = p->x.h * p->x.w, out_n = out.h * out.w;
+  check_ok(cvy_pool2d_create(d->cl, p, &op));
+  check_buffer *const bx = check_input(d, "x", x, (size_t)in_n, 1, 16), *const by =
+                                                                            check_output(d, "y", (size_t)out_n, 1, 16);
+  check_buffer *const bdy = check_input(d, "dy", dy, (size_t)out_n, 1, 16), *const bdx = check_output(
+                                                                                d, "dx", (size_t)in_n, 1, 16);
+  check_ok(cvy_pool2d_forward(op, d->queue, 1, bx->cl, by->cl));
+  same(d, "y", check_download(by), check_to_doubles(d, want_y, (size_t)out_n), out_n, 1);
+  check_ok(cvy_pool2d_backward(op, d->queue, 1, bx->cl, by->cl, bdy->cl, bdx->cl, false));
+  same(d, "dx", check_download(bdx), check_to_doubles(d, want_dx, (size_t)in_n), in_n, 1);
+  check_case_end(d);
+  cvy_pool2d_destroy(&op);
+}
+
+/* The tie rule: 2x2 windows of stride 1 over rows 1 1 0 / 1 1 1 / NaN 0 1. */
 static void test_ties(check_device *d) {
   const float x[9] = {1, 1, 0, 1, 1, 1, NAN, 0, 1}, dy[4] = {1, 2, 4, 8};
   const float want_y[4] = {1, 1, NAN, 1}, want_dx[9] = {1, 2, 0, 0, 8, 0, 4, 0, 0};
   const cvy_pool2d_params p = {
       .n_max = 1, .kind = CVY_POOL_MAX, .x = {3, 3, 1, 16}, .r = 2, .s = 2, .stride_h = 1, .stride_w = 1};
-  cvy_pool2d *op = NULL;
-  if (!check_case(d, "ties")) return;
-  check_ok(cvy_pool2d_create(d->cl, &p, &op));
-  check_buffer *const bx = check_input(d, "x", x, 9, 1, 16), *const by = check_output(d, "y", 4, 1, 16);
-  check_buffer *const bdy = check_input(d, "dy", dy, 4, 1, 16), *const bdx = check_output(d, "dx", 9, 1, 16);
-  check_ok(cvy_pool2d_forward(op, d->queue, 1, bx->cl, by->cl));
-  same(d, "y", check_download(by), check_to_doubles(d, want_y, 4), 4, 1);
-  check_ok(cvy_pool2d_backward(op, d->queue, 1, bx->cl, by->cl, bdy->cl, bdx->cl, false));
-  same(d, "dx", check_download(bdx), check_to_doubles(d, want_dx, 9), 9, 1);
-  check_case_end(d);
-  cvy_pool2d_destroy(&op);
+  by_hand(d, "ties", &p, x, dy, want_y, want_dx);
+}
+
+/* Zeros around rows -1 -2 / -3 4 in 2x2 windows of stride 1: a corner sees three zeros, the middle none. Where pixels
+ * are zeros, too, padding that comes first takes the gradient: around 0 -1 / 0 0 each pixel has it only of windows
+ * whose padding comes behind it. */
+static void test_zero_pad(check_device *d) {
+  const float dy[9] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+  const float below[4] = {-1, -2, -3, 4}, below_y[9] = {0, 0, 0, 0, 4, 4, 0, 4, 4},
+              below_dx[4] = {0, 0, 0, 16 + 32 + 128 + 256};
+  const float zeros[4] = {0, -1, 0, 0}, zeros_y[9] = {0}, zeros_dx[4] = {16, 0, 128, 256};
+  const cvy_pool2d_params p = {.n_max = 1,
+                               .kind = CVY_POOL_MAX,
+                               .x = {2, 2, 1, 16},
+                               .r = 2,
+                               .s = 2,
+                               .stride_h = 1,
+                               .stride_w = 1,
+                               .pad_h = 1,
+                               .pad_w = 1,
+                               .zero_pad = true};
+  by_hand(d, "zeros around negative pixels", &p, below, dy, below_y, below_dx);
+  by_hand(d, "zeros around zeros", &p, zeros, dy, zeros_y, zeros_dx);
 }
 
 /* The reference's gradients by central differences of sum dy*y; the values of x are 0.01 apart at least, further than
@@ -153,6 +189,11 @@ static void test_arguments(check_device *d) {
     check_fails(cvy_pool2d_create(d->cl, &p, &op), CVY_E_ARGUMENT, bad[i].text);
     assert_null(op);
   }
+  for (int i = 0; i < 2; i++) {
+    cvy_pool2d_params p = good;
+    p.zero_pad = true, p.kind = i ? CVY_POOL_MAX : CVY_POOL_AVG, p.ceil_mode = i;
+    check_fails(cvy_pool2d_create(d->cl, &p, &op), CVY_E_ARGUMENT, "maxima without ceil_mode");
+  }
   check_ok(cvy_pool2d_create(d->cl, &good, &op));
   float zeros[2 * 16 * 16] = {0};
   check_buffer *const x = check_input(d, "x", zeros, 32, 16, 16), *const by = check_output(d, "y", 8, 16, 16);
@@ -169,10 +210,8 @@ static void test_arguments(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"shapes", test_shapes},
-                                     {"fixed", test_fixed},
-                                     {"ties", test_ties},
-                                     {"reference", test_reference},
-                                     {"arguments", test_arguments}};
+  static const check_test tests[] = {{"shapes", test_shapes},       {"fixed", test_fixed},
+                                     {"ties", test_ties},           {"zero_pad", test_zero_pad},
+                                     {"reference", test_reference}, {"arguments", test_arguments}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

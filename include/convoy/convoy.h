@@ -30,7 +30,7 @@ extern "C" {
 /* The version of this interface. MAJOR changes when programs have to be changed, MINOR when they have to be compiled
  * again (members of structs or values were added), PATCH otherwise. */
 #define CVY_API_VERSION_MAJOR 0
-#define CVY_API_VERSION_MINOR 3
+#define CVY_API_VERSION_MINOR 4
 #define CVY_API_VERSION_PATCH 0
 #define CVY_API_VERSION (10000 * CVY_API_VERSION_MAJOR + 100 * CVY_API_VERSION_MINOR + CVY_API_VERSION_PATCH)
 /* CVY_API_VERSION of the library found at run time. It fits the calling program if cvy_api_version() / 100 ==

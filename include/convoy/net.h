@@ -85,6 +85,7 @@ typedef struct cvy_pool2d_spec {
   bool ceil_mode;
   /* Average: of the pixels alone. Else padding counts as zeros, but not what ceil_mode adds beyond it. */
   bool exclude_pad;
+  bool zero_pad; /* maximum, without ceil_mode: padding counts as zeros; else it never is the maximum */
 } cvy_pool2d_spec;
 cvy_node cvy_net_maxpool(cvy_net *net, cvy_node x, const cvy_pool2d_spec *spec);
 cvy_node cvy_net_avgpool(cvy_net *net, cvy_node x, const cvy_pool2d_spec *spec);

@@ -66,6 +66,7 @@ uint64_t cvy_net_fingerprint(const cvy_net *net) {
     cvy_text_add(&text, " g%d d%d,%d m%d,%d c%d e%d a%d %a %a %a", l->groups, l->dilation[0], l->dilation[1],
                  l->pad_more[0], l->pad_more[1], l->ceil_mode, l->exclude_pad, (int)l->activation.kind,
                  (double)l->activation.a, (double)l->activation.b, (double)l->drop);
+    if (l->zero_pad) cvy_text_add(&text, " z"); /* younger than the files of other networks, which keep their number */
     int n;
     const cvy_node *const inputs = cvy_layer_inputs(net, i, &n);
     for (int k = 0; k < n; k++) cvy_text_add(&text, " %d", inputs[k]);

@@ -40,12 +40,13 @@ cvy_pool2d_params cvy_layer_pool(const cvy_net *net, const cvy_layer *l, int n) 
                              .pad_more_h = l->pad_more[0],
                              .pad_more_w = l->pad_more[1],
                              .ceil_mode = l->ceil_mode,
-                             .exclude_pad = l->exclude_pad};
+                             .exclude_pad = l->exclude_pad,
+                             .zero_pad = l->zero_pad};
 }
 
 bool cvy_layer_alike(const cvy_layer *a, const cvy_layer *b) {
   return a->kind == b->kind && a->bias == b->bias && a->groups == b->groups && a->ceil_mode == b->ceil_mode &&
-         a->exclude_pad == b->exclude_pad && a->activation.kind == b->activation.kind &&
+         a->exclude_pad == b->exclude_pad && a->zero_pad == b->zero_pad && a->activation.kind == b->activation.kind &&
          memcmp(&a->shape, &b->shape, sizeof a->shape) == 0 && memcmp(a->kernel, b->kernel, sizeof a->kernel) == 0 &&
          memcmp(a->stride, b->stride, sizeof a->stride) == 0 && memcmp(a->pad, b->pad, sizeof a->pad) == 0 &&
          memcmp(a->pad_more, b->pad_more, sizeof a->pad_more) == 0 &&
@@ -366,7 +367,8 @@ static cvy_node add_pool(cvy_net *net, cvy_layer_kind kind, cvy_node x, const cv
                      .input = {x, -1},
                      .shape = net->layers[x].shape,
                      .ceil_mode = spec->ceil_mode,
-                     .exclude_pad = spec->exclude_pad && kind == CVY_LAYER_AVGPOOL};
+                     .exclude_pad = spec->exclude_pad && kind == CVY_LAYER_AVGPOOL,
+                     .zero_pad = spec->zero_pad && kind == CVY_LAYER_MAXPOOL};
   for (int d = 0; d < 2; d++) {
     layer.kernel[d] = spec->kernel[d];
     layer.stride[d] = spec->stride[d] ? spec->stride[d] : spec->kernel[d];

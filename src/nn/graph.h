@@ -34,14 +34,14 @@ typedef struct cvy_layer {
   int kernel[2], stride[2], pad[2], pad_more[2]; /* conv2d, pools */
   int groups, dilation[2];                       /* conv2d */
   bool bias;
-  float eps, momentum;              /* batchnorm */
-  int param[2];                     /* weight, bias (gamma, beta): index in the layout, -1 none */
-  int running;                      /* batchnorm: index in the layout's running list, -1 none */
-  int order;                        /* place of its name in the list of names, -1 none */
-  cvy_activation_params activation; /* without c and pitch */
-  bool ceil_mode, exclude_pad;
-  float drop;              /* dropout: part of the values */
-  int inputs_at, n_inputs; /* concat: its inputs in net->concat_inputs */
+  float eps, momentum;                   /* batchnorm */
+  int param[2];                          /* weight, bias (gamma, beta): index in the layout, -1 none */
+  int running;                           /* batchnorm: index in the layout's running list, -1 none */
+  int order;                             /* place of its name in the list of names, -1 none */
+  cvy_activation_params activation;      /* without c and pitch */
+  bool ceil_mode, exclude_pad, zero_pad; /* pools */
+  float drop;                            /* dropout: part of the values */
+  int inputs_at, n_inputs;               /* concat: its inputs in net->concat_inputs */
 } cvy_layer;
 
 struct cvy_net {

@@ -184,11 +184,27 @@ static const char *as_pictures(export_state *ex, int i) {
 
 /* ---- layers ---- */
 
+/* Rows below, columns right. */
+static int64_t pad_behind(const cvy_layer *l, int d) { return l->pad[d] + l->pad_more[d]; }
+
+/* Without pads where they are a node of their own. */
 static void add_window(export_state *ex, Onnx__NodeProto *n, const cvy_layer *l) {
   add_ints(ex, n, "kernel_shape", 2, (const int64_t[]){l->kernel[0], l->kernel[1]});
   add_ints(ex, n, "strides", 2, (const int64_t[]){l->stride[0], l->stride[1]});
-  add_ints(ex, n, "pads", 4,
-           (const int64_t[]){l->pad[0], l->pad[1], l->pad[0] + l->pad_more[0], l->pad[1] + l->pad_more[1]});
+  if (l->zero_pad) return;
+  add_ints(ex, n, "pads", 4, (const int64_t[]){l->pad[0], l->pad[1], pad_behind(l, 0), pad_behind(l, 1)});
+}
+
+/* Zeros around x, as much as the layer's padding: a MaxPool's own padding never is the maximum. */
+static const char *add_zeros(export_state *ex, const cvy_layer *l, const char *x, const char *out) {
+  const char *const name = text_of(ex, out, "_pad"), *const numbers = text_of(ex, out, "_pads");
+  const int64_t pads[8] = {0, 0, l->pad[0], l->pad[1], 0, 0, pad_behind(l, 0), pad_behind(l, 1)};
+  int64_t *const copy = keep(ex, sizeof pads);
+  if (ex->failed) return x;
+  memcpy(copy, pads, sizeof pads);
+  (void)add_tensor(ex, numbers, CVY_ONNX_INT64, 1, (const int64_t[]){8}, copy, sizeof pads);
+  (void)add_node(ex, "Pad", name, (const char *const[]){x, numbers, NULL}, name);
+  return name;
 }
 
 /* An initialiser of one number; "", which stands for none, if it is infinite. */
@@ -298,11 +314,12 @@ static void add_layer(export_state *ex, int i) {
       const bool max = l->kind == CVY_LAYER_MAXPOOL,
                  global = !max && l->kernel[0] == s->h && l->kernel[1] == s->w && l->pad[0] + l->pad[1] == 0 &&
                           l->stride[0] == 1 && l->stride[1] == 1 && l->pad_more[0] == 0 && l->pad_more[1] == 0;
+      const char *const pixels = as_pictures(ex, x), *const in = l->zero_pad ? add_zeros(ex, l, pixels, out) : pixels;
       Onnx__NodeProto *const n = add_node(ex,
                                           global ? "GlobalAveragePool"
                                           : max  ? "MaxPool"
                                                  : "AveragePool",
-                                          name, (const char *const[]){as_pictures(ex, x), NULL}, out);
+                                          name, (const char *const[]){in, NULL}, out);
       ex->flat[i] = false;
       if (!global) {
         add_window(ex, n, l);

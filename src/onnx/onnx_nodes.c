@@ -338,7 +338,7 @@ static bool not_negative(const state *im, cvy_node i) {
 static void take_pool(state *im, bool max) {
   int shape[3] = {0};
   const value *const x = window_input(im, shape);
-  bool count_pad = cvy_onnx_whole(im, "count_include_pad", 0) != 0;
+  bool count_pad = cvy_onnx_whole(im, "count_include_pad", 0) != 0, zero_pad = false;
   window w;
   if (!cvy_onnx_one_output(im) || !read_window(im, shape + 1, NULL, &w)) return;
   if (w.dilation[0] != 1 || w.dilation[1] != 1) {
@@ -348,9 +348,11 @@ static void take_pool(state *im, bool max) {
   if (!x) return;
   if (x->kind == CVY_ONNX_PADDED) {
     const bool own = w.pad[0] || w.pad[1] || w.pad_more[0] || w.pad_more[1];
-    if (w.ceil || (max ? !not_negative(im, x->node) : own && !count_pad)) {
-      cvy_onnx_refuse(im, "zeros are put around its input '%.100s': without ceil_mode, %s is possible", x->name,
-                      max ? "behind a Relu," : "without other pads or with count_include_pad,");
+    zero_pad = max && !not_negative(im, x->node); /* behind a Relu any padding loses against the pixels */
+    if (w.ceil || (own && (max ? zero_pad : !count_pad))) {
+      cvy_onnx_refuse(im,
+                      "zeros are put around its input '%.100s': without ceil_mode, without other pads%s is possible",
+                      x->name, max ? "" : " or with count_include_pad,");
       return;
     }
     count_pad = true;
@@ -361,7 +363,8 @@ static void take_pool(state *im, bool max) {
                                 .pad = {w.pad[0], w.pad[1]},
                                 .pad_more = {w.pad_more[0], w.pad_more[1]},
                                 .ceil_mode = w.ceil,
-                                .exclude_pad = !count_pad};
+                                .exclude_pad = !count_pad,
+                                .zero_pad = zero_pad};
   cvy_onnx_make(im, max ? cvy_net_maxpool(im->net, x->node, &spec) : cvy_net_avgpool(im->net, x->node, &spec), false);
 }
 static void take_maxpool(state *im) { take_pool(im, true); }

@@ -31,6 +31,11 @@ static bool counts(const cvy_pool2d_params *p) {
          (p->ceil_mode || (p->exclude_pad && (p->pad_h || p->pad_w || p->pad_more_h || p->pad_more_w)));
 }
 
+/* Zeros lie around the image. */
+static bool has_zeros(const cvy_pool2d_params *p) {
+  return p->zero_pad && (p->pad_h || p->pad_w || p->pad_more_h || p->pad_more_w);
+}
+
 cvy_status cvy_pool2d_output_shape(const cvy_pool2d_params *params, cvy_shape *y) {
   cvy_status status = CVY_OK;
   const cvy_pool2d_params *const p = params;
@@ -54,6 +59,8 @@ cvy_status cvy_pool2d_output_shape(const cvy_pool2d_params *params, cvy_shape *y
               "pool2d: padding %d and %d with %d and %d more behind: together they must be at least 0 and smaller than "
               "the filter %dx%d",
               p->pad_h, p->pad_w, p->pad_more_h, p->pad_more_w, p->r, p->s);
+  CVY_REQUIRE(!p->zero_pad || (p->kind == CVY_POOL_MAX && !p->ceil_mode), CVY_E_ARGUMENT,
+              "pool2d: zeros as padding are for maxima without ceil_mode");
   *y = (cvy_shape){.h = count_windows(p->x.h, p->r, p->stride_h, p->pad_h, p->pad_more_h, p->ceil_mode),
                    .w = count_windows(p->x.w, p->s, p->stride_w, p->pad_w, p->pad_more_w, p->ceil_mode),
                    .c = p->x.c,
@@ -83,9 +90,10 @@ cvy_status cvy_pool2d_create(cvy_device *device, const cvy_pool2d_params *params
   *op = (cvy_pool2d){.device = device, .params = *p, .y = y, .vec = cvy_stream_vec(device, p->x.pitch)};
   op->wide = !cpu && (size_t)p->r * (size_t)p->s >= WIDE_WINDOW;
   op->c_lanes = op->wide ? cvy_stream_lanes(p->x.pitch / op->vec, 8) : 1;
+  const bool max = p->kind == CVY_POOL_MAX, edges = counts(p) || has_zeros(p);
   const cvy_define defines[] = {
-      {"KIND", p->kind == CVY_POOL_AVG}, {"VEC", op->vec}, {"C_LANES", op->c_lanes}, {"RELU", p->relu}, {"COUNTED", 1}};
-  const int n_defines = counts(p) ? 5 : 3 + p->relu;
+      {"KIND", !max}, {"VEC", op->vec}, {"C_LANES", op->c_lanes}, {"RELU", p->relu}, {max ? "ZERO_PAD" : "COUNTED", 1}};
+  const int n_defines = edges ? 5 : 3 + p->relu;
   CVY_TRY(cvy_kernel_create(device, "pool2d", op->wide ? "pool2d_forward_wide" : "pool2d_forward", defines, n_defines,
                             &op->forward));
   CVY_TRY(cvy_kernel_create(device, "pool2d", "pool2d_backward", defines, n_defines, &op->backward));

@@ -84,6 +84,8 @@ pool2d_case case_pool2d_random(case_rng *r, int number) {
     if (p.pad_more_h < 0) p.x.h += -p.pad_more_h;
     if (p.pad_more_w < 0) p.x.w += -p.pad_more_w;
   }
+  p.zero_pad = p.kind == CVY_POOL_MAX && (i % 8 == 0 || i % 8 == 6);
+  if (p.zero_pad) p.ceil_mode = false;
   return (pool2d_case){.base.n = n,
                        .p = p,
                        .nans = p.kind == CVY_POOL_MAX && i % 5 == 2,
@@ -94,9 +96,9 @@ pool2d_case case_pool2d_random(case_rng *r, int number) {
 const char *case_pool2d_text(const pool2d_case *c) {
   static char text[260];
   const cvy_pool2d_params *const p = &c->p;
-  snprintf(text, sizeof text, "%s%s n=%d h=%d w=%d c=%d pitch=%d r=%d s=%d stride=%d,%d pad=%d,%d more=%d,%d%s%s",
+  snprintf(text, sizeof text, "%s%s n=%d h=%d w=%d c=%d pitch=%d r=%d s=%d stride=%d,%d pad=%d,%d more=%d,%d%s%s%s",
            p->relu ? "relu, " : "", p->kind == CVY_POOL_MAX ? "max" : "avg", c->base.n, p->x.h, p->x.w, p->x.c,
            p->x.pitch, p->r, p->s, p->stride_h, p->stride_w, p->pad_h, p->pad_w, p->pad_more_h, p->pad_more_w,
-           p->ceil_mode ? " ceil" : "", p->exclude_pad ? " exclude" : "");
+           p->ceil_mode ? " ceil" : "", p->exclude_pad ? " exclude" : "", p->zero_pad ? " zero" : "");
   return text;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Pooling in double, straight from ops/pool2d.h. */
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "src/ref/ref.h"
@@ -53,14 +54,21 @@ static size_t at(int n, int h, int w, int c, int rows, int cols, int channels) {
   return (((size_t)n * (size_t)rows + (size_t)h) * (size_t)cols + (size_t)w) * (size_t)channels + (size_t)c;
 }
 
-/* Index of the window's result under max. The tie rule: only a larger value takes the place, so the first largest
+static const size_t nowhere = SIZE_MAX; /* in the padding */
+
+/* The window's maximum, and its index in x. The tie rule: only a larger value takes the place, so the first largest
  * stays; the first NaN wins. */
-static size_t place_of_max(const cvy_pool2d_params *p, window in, int n, int c, const double *x) {
-  size_t best = at(n, in.h0, in.w0, c, p->x.h, p->x.w, p->x.c);
-  for (int h = in.h0; h < in.h1; h++)
-    for (int w = in.w0; w < in.w1; w++) {
-      const size_t here = at(n, h, w, c, p->x.h, p->x.w, p->x.c);
-      if (!isnan(x[best]) && (x[here] > x[best] || isnan(x[here]))) best = here;
+static double max_of(const cvy_pool2d_params *p, int row, int col, int n, int c, const double *x, size_t *place) {
+  double best = -INFINITY;
+  bool any = false;
+  for (int h = row * p->stride_h - p->pad_h, a = 0; a < p->r; a++, h++)
+    for (int w = col * p->stride_w - p->pad_w, b = 0; b < p->s; b++, w++) {
+      const bool inside = h >= 0 && h < p->x.h && w >= 0 && w < p->x.w;
+      if (!inside && !p->zero_pad) continue;
+      const size_t here = inside ? at(n, h, w, c, p->x.h, p->x.w, p->x.c) : nowhere;
+      const double value = inside ? x[here] : 0;
+      if (any && (isnan(best) || !(value > best || isnan(value)))) continue;
+      any = true, best = value, *place = here;
     }
   return best;
 }
@@ -74,7 +82,8 @@ void ref_pool2d_forward(const cvy_pool2d_params *p, int n, const double *x, doub
           const window in = window_at(p, row, col);
           double result = 0;
           if (p->kind == CVY_POOL_MAX) {
-            result = x[place_of_max(p, in, i, c, x)];
+            size_t place;
+            result = max_of(p, row, col, i, c, x, &place);
           } else {
             for (int h = in.h0; h < in.h1; h++)
               for (int w = in.w0; w < in.w1; w++) result += x[at(i, h, w, c, p->x.h, p->x.w, p->x.c)];
@@ -94,7 +103,9 @@ void ref_pool2d_backward(const cvy_pool2d_params *p, int n, const double *x, con
           const window in = window_at(p, row, col);
           const double g = dy[at(i, row, col, c, rows, cols, p->x.c)];
           if (p->kind == CVY_POOL_MAX) {
-            dx[place_of_max(p, in, i, c, x)] += g;
+            size_t place = nowhere;
+            (void)max_of(p, row, col, i, c, x, &place);
+            if (place != nowhere) dx[place] += g;
           } else {
             for (int h = in.h0; h < in.h1; h++)
               for (int w = in.w0; w < in.w1; w++)
