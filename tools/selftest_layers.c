@@ -32,16 +32,18 @@ static void conv_run(selftest *t, const char *model, const cvy_conv2d_params *p,
 /* ---- batch normalisation ---- */
 
 static void norm_run(selftest *t, const char *model, const cvy_layer *layer, bool relu, bool residual, bool deferred) {
-  const bool groups = residual || deferred; /* of 2 and 1 samples, as ghost:2 */
+  const bool groups = residual || deferred;
+  /* a group and half a one, as of ghost:2; of small images more samples, so that statistics are of some values */
+  const int image = layer->shape.h * layer->shape.w, group = image >= 8 ? 2 : 16 / image, n = group + group / 2;
   case_rng r = case_rng_make(1, 0);
   batchnorm_case c = {
-      .base.n = 3,
-      .p = {.n_max = 3, .x = layer->shape, .eps = layer->eps, .relu = relu, .residual = residual, .deferred = deferred},
-      .group_size = groups ? 2 : 0,
-      .batch = 3};
+      .base.n = n,
+      .p = {.n_max = n, .x = layer->shape, .eps = layer->eps, .relu = relu, .residual = residual, .deferred = deferred},
+      .group_size = groups ? group : 0,
+      .batch = n};
   case_batchnorm(&c, &r);
-  selftest_op(t, &c.base, "%s %dx%dx%d%s%s%s, %s", model, c.p.x.h, c.p.x.w, c.p.x.c, residual ? ", add" : "",
-              relu ? ", relu" : "", deferred ? ", deferred" : "", groups ? "groups of 2" : "one group");
+  selftest_op(t, &c.base, "%s %dx%dx%d%s%s%s, group of %d", model, c.p.x.h, c.p.x.w, c.p.x.c, residual ? ", add" : "",
+              relu ? ", relu" : "", deferred ? ", deferred" : "", groups ? group : n);
 }
 
 /* ---- pooling ---- */
