@@ -155,6 +155,9 @@ def test_bench_ops(at):
     check({row["operation"] for row in norm} == {"batchnorm"}, "--op batchnorm")
     check({row["pass"] for row in norm} == {"inference", "forward", "backward"}, "passes of batchnorm")
     check(sum(row["count"] for row in norm if row["pass"] == "forward") == 17, f"resnet18 has 17 batchnorms: {norm}")
+    for batch, bound in (("16", None), ("2", 1)):  # the last images are of one pixel
+        small = bench("ops", "--model", "resnet34", "--op", "batchnorm", "--batch", batch)["devices"][0]["rows"]
+        check([row["error_bound"] for row in small if "h1w1" in row["shape"] and row["pass"] == "backward"][0] == bound, f"batch {batch}: {small}")
     conv = bench("conv", "--batch", "1", "--pass", "bwd-data", "--algo", "auto")["devices"][0]["rows"]
     check(sum(row["count"] for row in conv if row["chosen"]) == 19, "20 convolutions; the first one has no data gradient")
     table = expect(0, "bench", "ops", *FAST, "--model", "lenet", "--batch", "2", "--algo", "auto", out=("together", "% roof", "x peak")).stdout

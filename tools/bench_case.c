@@ -154,7 +154,8 @@ cvy_status bench_op(bench_rows *rows, bench_device *device, const bench_case *wh
     b.pass = &all[passes[i].pass];
     CVY_TRY(put_all(&b, b.pass->reads | b.pass->writes, false));
     bench_way named = way ? *way : (bench_way){.chosen = passes[i].in_step};
-    named.algorithm = c->algorithm ? c->algorithm : "", named.error_bound = c->l2_bound;
+    named.algorithm = c->algorithm ? c->algorithm : "",
+    named.error_bound = passes[i].error_bound > 0 ? passes[i].error_bound : c->l2_bound;
     CVY_TRY(bench_row(rows, device, &one, &named, run, error_of, &b));
     for (int at = 0; at < CASE_TENSORS; at++) cvy_buffer_destroy(&b.buffers[at]);
   }

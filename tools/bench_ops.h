@@ -80,6 +80,7 @@ typedef struct bench_pass {
   const char *name;               /* of the row */
   double read_bytes, write_bytes; /* as in bench_case */
   bool in_step;                   /* a training step has it */
+  double error_bound;             /* instead of that of the case; 0: that one */
 } bench_pass;
 cvy_status bench_op(bench_rows *rows, bench_device *device, const bench_case *what, const bench_way *way, op_case *c,
                     int n, const bench_pass *passes, int n_passes);
