@@ -15,12 +15,12 @@ static double floats_of(const cvy_shape *s, int n) { return 4.0 * n * s->h * s->
 static cvy_status bench_norm(bench_rows *rows, bench_device *device, const bench_case *what,
                              const cvy_batchnorm_params *p, bool stats) {
   const double x = floats_of(&p->x, p->n_max), more = p->residual ? x : 0;
-  /* of small images more samples are checked: a gradient through statistics of a few values is mostly rounding */
-  const int image = p->x.h * p->x.w, few = at_most(p->n_max, image >= 8 ? FEW : 16 / image);
+  const int few = at_most(p->n_max, case_batchnorm_few(&p->x));
+  const bool rounding = few * p->x.h * p->x.w < 8; /* mostly, in this batch */
   const bench_pass passes[] = {
       {0, "inference", x + more, x, .in_step = false},
       {1, "forward", x + more, x, .in_step = true},
-      {2, "backward", x * (p->relu ? 3 : 2), x + more, .in_step = true, .error_bound = few * image < 8 ? 1 : 0}};
+      {2, "backward", x * (p->relu ? 3 : 2), x + more, .in_step = true, .error_bound = rounding ? 1 : 0}};
   case_rng r = case_rng_make(1, 0);
   batchnorm_case c = {.base.n = few, .p = *p, .stats = stats, .place = p->residual ? 2 : 0};
   c.batch = c.base.n;

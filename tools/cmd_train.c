@@ -76,7 +76,7 @@ static void on_started(void *user, double seconds) {
 }
 
 static void report_renew(training *t, bool epoch_ended) {
-  if (t->log && t->writes && live_report_is_due(&t->report, epoch_ended))
+  if (t->log && live_report_is_due(&t->report, epoch_ended))
     live_report_write(&t->report, device_report_json(t->team), true);
 }
 

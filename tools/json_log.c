@@ -89,35 +89,34 @@ static char *text_without_times(const json_t *line) {
   return text;
 }
 
-/* Takes lines that are the same as `line` out of the list. */
-static void remove_line(json_t *lines, const json_t *line) {
-  char *const text = text_without_times(line);
-  for (size_t i = json_array_size(lines); i-- > 0;) {
-    char *const other = text_without_times(json_array_get(lines, i));
-    if (text && other && strcmp(text, other) == 0) json_array_remove(lines, i);
-    free(other);
-  }
-  free(text);
+/* A log that is a plain file, to read; NULL: there is none. */
+static FILE *open_to_read(const char *path) {
+  int fd;
+  if (cvy_file_kind_of(path) != CVY_FILE_REGULAR || cvy_file_open(path, &fd) != CVY_OK) return NULL;
+  FILE *const file = fdopen(fd, "r");
+  if (!file) close(fd);
+  return file;
 }
 
 /* Takes the lines out that the end of the file has. */
 static void remove_lines_of(const char *path, json_t *lines) {
-  struct stat info;
-  int fd;
-  char *line = NULL;
+  char *texts[MOST_HELD], *line = NULL;
+  bool is_there[MOST_HELD] = {false};
+  const size_t n = json_array_size(lines);
   size_t room = 0;
-  if (cvy_file_kind_of(path) != CVY_FILE_REGULAR || cvy_file_open(path, &fd) != CVY_OK) return;
-  FILE *const file = fdopen(fd, "r");
-  if (!file) {
-    close(fd);
-    return;
-  }
-  if (fstat(fd, &info) == 0 && info.st_size > TAIL_BYTES) fseek(file, -TAIL_BYTES, SEEK_END);
+  FILE *const file = open_to_read(path);
+  if (!file) return;
+  for (size_t i = 0; i < n; i++) texts[i] = text_without_times(json_array_get(lines, i));
+  (void)fseek(file, -TAIL_BYTES, SEEK_END); /* fails where the file is shorter, which is read from its beginning */
   while (getline(&line, &room, file) > 0) {
     json_t *const value = json_loads(line, 0, NULL);
-    if (value) remove_line(lines, value);
+    char *const text = value ? text_without_times(value) : NULL;
+    for (size_t i = 0; text && i < n; i++) is_there[i] |= texts[i] && strcmp(text, texts[i]) == 0;
+    free(text);
     json_decref(value);
   }
+  for (size_t i = n; i-- > 0; free(texts[i]))
+    if (is_there[i]) json_array_remove(lines, i);
   free(line);
   fclose(file);
 }
@@ -188,13 +187,8 @@ static double accuracy_of(const json_t *line, const char *key) {
 bool json_log_epochs(const char *path, int n, plot_point *points) {
   char *line = NULL;
   size_t room = 0;
-  int fd;
-  if (cvy_file_kind_of(path) != CVY_FILE_REGULAR || cvy_file_open(path, &fd) != CVY_OK) return false;
-  FILE *const file = fdopen(fd, "r");
-  if (!file) {
-    close(fd);
-    return false;
-  }
+  FILE *const file = open_to_read(path);
+  if (!file) return false;
   while (getline(&line, &room, file) > 0) {
     json_t *const value = json_loads(line, 0, NULL);
     const json_t *const epoch = json_object_get(value, "epoch"), *const step = json_object_get(value, "step"),

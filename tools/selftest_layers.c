@@ -33,8 +33,8 @@ static void conv_run(selftest *t, const char *model, const cvy_conv2d_params *p,
 
 static void norm_run(selftest *t, const char *model, const cvy_layer *layer, bool relu, bool residual, bool deferred) {
   const bool groups = residual || deferred;
-  /* a group and half a one, as of ghost:2; of small images more samples, so that statistics are of some values */
-  const int image = layer->shape.h * layer->shape.w, group = image >= 8 ? 2 : 16 / image, n = group + group / 2;
+  /* a group and half a one, as of ghost:2 */
+  const int group = case_batchnorm_few(&layer->shape), n = group + group / 2;
   case_rng r = case_rng_make(1, 0);
   batchnorm_case c = {
       .base.n = n,

@@ -35,13 +35,14 @@ static void log_run(const training *t) {
 
 void train_log_begin(training *t) {
   const train_options *const o = t->options;
-  if (!(o->log || o->report) || t->log_failed || (t->log && !(t->writes && json_log_holds(t->log)))) return;
+  const bool takes_over = t->writes && json_log_holds(t->log);
+  if (!(o->log || o->report) || t->log_failed || (t->log && !takes_over)) return;
   if (!t->writes) {
     t->log = json_log_hold();
     return;
   }
-  const bool appends = o->resume || t->log;
-  json_t *const missing = t->log ? json_log_missing(&t->log, o->log) : NULL;
+  const bool appends = o->resume || takes_over;
+  json_t *const missing = takes_over ? json_log_missing(&t->log, o->log) : NULL;
   t->log_failed = !live_report_open(o->report, appends ? o->log : NULL, &t->report); /* reads what is there */
   if (o->log) {
     t->log = json_log_open(o->log, t->files.log, appends);

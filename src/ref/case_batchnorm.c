@@ -97,6 +97,11 @@ static cvy_status backward(op_case *base, cvy_queue *queue, cvy_buffer *const *b
                                                                .workspace = b[CASE_WORKSPACE]});
 }
 
+int case_batchnorm_few(const cvy_shape *x) {
+  const int image = x->h * x->w;
+  return image >= 8 ? 2 : 16 / image;
+}
+
 static int group_of(const batchnorm_case *c, size_t i) { return (int)(i / c->image) / c->size_of_group; }
 
 float *case_batchnorm_apply(batchnorm_case *c, const float *affine) {

@@ -171,6 +171,9 @@ typedef struct batchnorm_case {
 } batchnorm_case;
 void case_batchnorm(batchnorm_case *c, case_rng *r);
 batchnorm_case case_batchnorm_random(case_rng *r, int number);
+/* How many samples are enough for a check: 2, of small images more, since a gradient through statistics of fewer than
+ * 8 values is mostly rounding. */
+int case_batchnorm_few(const cvy_shape *x);
 /* y as the readers of a deferred one make it; affine: (groups,3,C). */
 float *case_batchnorm_apply(batchnorm_case *c, const float *affine);
 
