@@ -110,14 +110,8 @@ static void update(const run *r) {
                                                .g = cvy_instance_gradients(r->instance, b)}));
   for (int i = 0; i < r->layout->n_running; i++) {
     const cvy_running *const layer = &r->layout->running[i];
-    const size_t at = layer->offset * sizeof(float), n = 2 * (size_t)layer->pitch;
-    cvy_buffer *values, *sums;
-    check_ok(cvy_buffer_slice(cvy_instance_running(r->instance), at, n * sizeof(float), &values));
-    check_ok(cvy_buffer_slice(cvy_instance_running_sums(r->instance), at, n * sizeof(float), &sums));
-    check_ok(cvy_update_running(r->update, r->d->queue, layer->momentum, n, values, sums));
-    check_ok(cvy_queue_finish(r->d->queue));
-    cvy_buffer_destroy(&values);
-    cvy_buffer_destroy(&sums);
+    check_ok(cvy_update_running(r->update, r->d->queue, layer->momentum, 2 * (size_t)layer->pitch,
+                                cvy_instance_running_of(r->instance, i), cvy_instance_running_sums_of(r->instance, i)));
   }
 }
 

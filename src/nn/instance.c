@@ -42,12 +42,11 @@ static cvy_status make_plan(const cvy_instance *i, int n, cvy_plan **out) {
                                             .recompute = i->params.recompute,
                                             .fuse_pools = cvy_convpool_wanted(i->device, &i->params.algos),
                                             .apart = i->apart,
-                                            .frozen = i->frozen,
-                                            .arena_max_bytes = cvy_device_get_info(i->device)->max_alloc_bytes},
+                                            .frozen = i->frozen},
                          out);
 }
 
-/* Everything but arenas and workspace, for passes of n samples. */
+/* Everything but slots and workspace, for passes of n samples. */
 static size_t fixed_bytes(const cvy_instance *i, int n) {
   const cvy_layout *const l = i->layout;
   const size_t copies = i->params.inference ? 0 : 1 + (size_t)i->params.moments;
@@ -58,7 +57,7 @@ static size_t fixed_bytes(const cvy_instance *i, int n) {
 }
 
 static size_t total_bytes(const cvy_instance *i, const cvy_plan *plan, int n) {
-  return fixed_bytes(i, n) + plan->arenas_bytes + i->workspace_bytes;
+  return fixed_bytes(i, n) + plan->slots_bytes + i->workspace_bytes;
 }
 
 /* Counts the workspace of the present operations, which were made for n samples or more. */
@@ -101,7 +100,7 @@ static cvy_status fail_for_memory(const cvy_instance *i, size_t limit, int n) {
            "the largest piece %zu; there are %zu (%.1f MiB, of which %.1f are in use for other things), the largest "
            "piece may be %zu%s",
            cvy_device_label(i->device), n, n == 1 ? "" : "s", total_bytes(i, plan, n), MIB(total_bytes(i, plan, n)),
-           MIB(fixed_bytes(i, n)), MIB(plan->arenas_bytes), MIB(i->workspace_bytes), largest, limit, MIB(limit),
+           MIB(fixed_bytes(i, n)), MIB(plan->slots_bytes), MIB(i->workspace_bytes), largest, limit, MIB(limit),
            MIB(i->params.reserved_bytes), info->max_alloc_bytes,
            i->params.inference || i->params.recompute ? "" : "; recompute needs less for activations");
 fail:
@@ -130,8 +129,9 @@ fail:
   return status;
 }
 
+/* The last one first: parts go before the buffers that they are parts of. */
 static void destroy_list(cvy_buffer ***list, int n) {
-  for (int i = 0; *list && i < n; i++) cvy_buffer_destroy(&(*list)[i]);
+  for (int i = n - 1; *list && i >= 0; i--) cvy_buffer_destroy(&(*list)[i]);
   cvy_free(*list);
   *list = NULL;
 }
@@ -142,12 +142,12 @@ static void destroy_list(cvy_buffer ***list, int n) {
 static cvy_status make_activations(cvy_instance *i, int n) {
   cvy_status status = CVY_OK;
   const cvy_plan *const plan = i->plan;
-  CVY_TRY(make_list((size_t)plan->n_arenas, &i->arenas));
-  for (int a = 0; a < plan->n_arenas; a++) CVY_TRY(make_buffer(i, plan->arena_bytes[a], &i->arenas[a]));
-  CVY_TRY(make_list((size_t)plan->n_storages, &i->storages));
-  for (int s = 0; s < plan->n_storages; s++)
-    CVY_TRY(cvy_buffer_slice(i->arenas[plan->storages[s].arena], plan->storages[s].offset_bytes,
-                             plan->storages[s].size_bytes, &i->storages[s]));
+  CVY_TRY(make_list((size_t)plan->n_slots, &i->slots));
+  for (int s = 0; s < plan->n_slots; s++) {
+    const cvy_slot *const slot = &plan->slots[s];
+    if (slot->inside < 0) CVY_TRY(make_buffer(i, slot->size_bytes, &i->slots[s]));
+    else CVY_TRY(cvy_buffer_slice(i->slots[slot->inside], slot->offset_bytes, slot->size_bytes, &i->slots[s]));
+  }
   CVY_TRY(make_buffer(i, (size_t)n * sizeof(int32_t), &i->labels));
   CVY_TRY(make_buffer(i, sizeof(cvy_xent_result), &i->result));
   CVY_TRY(cvy_queue_flush(i->queue));
@@ -157,8 +157,7 @@ fail:
 
 static void clear_activations(cvy_instance *i) {
   if (!i->plan) return;
-  destroy_list(&i->storages, i->plan->n_storages);
-  destroy_list(&i->arenas, i->plan->n_arenas);
+  destroy_list(&i->slots, i->plan->n_slots);
   cvy_buffer_destroy(&i->labels);
   cvy_buffer_destroy(&i->result);
   cvy_buffer_destroy(&i->workspace);
@@ -439,4 +438,6 @@ cvy_buffer *cvy_instance_moment(const cvy_instance *i, int m, int bucket) {
 }
 cvy_buffer *cvy_instance_running(const cvy_instance *i) { return i->running; }
 cvy_buffer *cvy_instance_running_sums(const cvy_instance *i) { return i->running_sums; }
+cvy_buffer *cvy_instance_running_of(const cvy_instance *i, int batchnorm) { return i->running_slice[batchnorm]; }
+cvy_buffer *cvy_instance_running_sums_of(const cvy_instance *i, int batchnorm) { return i->sums_slice[batchnorm]; }
 cvy_buffer *cvy_instance_result(const cvy_instance *i) { return i->result; }

@@ -76,7 +76,10 @@ cvy_buffer *cvy_instance_gradients(const cvy_instance *instance, int bucket);
 cvy_buffer *cvy_instance_moment(const cvy_instance *instance, int moment, int bucket);
 cvy_buffer *cvy_instance_running(const cvy_instance *instance);      /* flat running values */
 cvy_buffer *cvy_instance_running_sums(const cvy_instance *instance); /* S of batchnorm.h, flat like running */
-cvy_buffer *cvy_instance_result(const cvy_instance *instance);       /* one cvy_xent_result */
+/* The same of one batchnorm, in the layout's order: slices. */
+cvy_buffer *cvy_instance_running_of(const cvy_instance *instance, int batchnorm);
+cvy_buffer *cvy_instance_running_sums_of(const cvy_instance *instance, int batchnorm);
+cvy_buffer *cvy_instance_result(const cvy_instance *instance); /* one cvy_xent_result */
 
 /* One pass over at most micro_batch samples. */
 typedef struct cvy_pass {

@@ -54,8 +54,8 @@ struct cvy_instance {
   int *bucket_last_unit;  /* per bucket: its unit that backward runs last */
   int *bucket_first_unit; /* per bucket: the first unit that writes a gradient of it or of a later one */
 
-  cvy_buffer **arenas, **storages; /* buffers, and a slice per storage */
-  cvy_buffer *workspace;           /* NULL if no operation needs one */
+  cvy_buffer **slots;    /* buffers, and slices of them */
+  cvy_buffer *workspace; /* NULL if no operation needs one */
   size_t workspace_bytes;
   cvy_buffer **weights, **gradients, **moments[CVY_MOMENTS]; /* per bucket; weights: of the set in use */
   cvy_buffer **weight, **gradient;                           /* per parameter: slices */
@@ -65,19 +65,20 @@ struct cvy_instance {
   cvy_buffer *labels, *result;
 };
 
+/* NULL for -1. */
+static inline cvy_buffer *cvy_storage_of(const cvy_instance *i, int storage) {
+  return storage >= 0 ? i->slots[i->plan->storages[storage].slot] : NULL;
+}
 static inline const cvy_layer *cvy_unit_layer(const cvy_instance *i, const cvy_unit *u) {
   return &i->net->layers[u->layer];
 }
 /* Values and gradients of nodes, NULL for -1 and for nodes without. */
 static inline cvy_buffer *cvy_value_of(const cvy_instance *i, cvy_node node) {
   const int *const value = i->late ? i->plan->value_late : i->plan->value;
-  return node >= 0 && value[node] >= 0 ? i->storages[value[node]] : NULL;
+  return node >= 0 ? cvy_storage_of(i, value[node]) : NULL;
 }
 static inline cvy_buffer *cvy_gradient_of(const cvy_instance *i, cvy_node node) {
-  return node >= 0 && i->plan->gradient[node] >= 0 ? i->storages[i->plan->gradient[node]] : NULL;
-}
-static inline cvy_buffer *cvy_storage_of(const cvy_instance *i, int storage) {
-  return storage >= 0 ? i->storages[storage] : NULL;
+  return node >= 0 ? cvy_storage_of(i, i->plan->gradient[node]) : NULL;
 }
 /* The load prologue of a convolution behind a deferred batchnorm, in groups of group_size samples (0: one group). */
 static inline cvy_conv2d_prologue cvy_prologue_of(const cvy_instance *i, const cvy_unit *u, int group_size) {

@@ -41,7 +41,7 @@ cvy_status cvy_net_memory(const cvy_net *net, int n, cvy_memory_use use, size_t 
   const cvy_plan_params params = {
       .n = n, .inference = use == CVY_MEMORY_INFERENCE, .recompute = use == CVY_MEMORY_RECOMPUTE};
   CVY_TRY(cvy_plan_create(net, &params, &plan));
-  *bytes = plan->arenas_bytes;
+  *bytes = plan->slots_bytes;
 fail:
   cvy_plan_destroy(&plan);
   return status;

@@ -331,7 +331,7 @@ cvy_status cvy_plan_create(const cvy_net *net, const cvy_plan_params *params, cv
   CVY_TRY(cvy_plan_make_units(&p));
   cvy_plan_lay_out(&p);
   if (params->recompute && !params->inference) CVY_TRY(cvy_plan_choose_segments(&p));
-  CVY_TRY(cvy_plan_place(plan, params->arena_max_bytes));
+  CVY_TRY(cvy_plan_place(plan));
   *out = plan;
   p.plan = NULL;
 fail:
@@ -356,7 +356,7 @@ void cvy_plan_destroy(cvy_plan **plan) {
   cvy_free((*plan)->units);
   cvy_free((*plan)->steps);
   cvy_free((*plan)->storages);
-  cvy_free((*plan)->arena_bytes);
+  cvy_free((*plan)->slots);
   cvy_free((*plan)->value);
   cvy_free((*plan)->value_late);
   cvy_free((*plan)->gradient);

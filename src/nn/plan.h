@@ -23,9 +23,12 @@
  * other are kept. Of several cuts the plan takes the one whose storages need the least memory.
  * Storage. Every tensor that exists has one: activations (a fused layer's own output has none), their gradients, masks,
  * statistics between convolution and batchnorm, saved statistics from forward to backward. A storage lives in
- * [first, last] of the schedule; two whose lives overlap do not overlap in memory. Operations that may work in place
- * share one storage between input and output where no later operation reads the input.
- * Storages lie in arenas (device buffers), none across two, at multiples of CVY_PLAN_ALIGN bytes. */
+ * [first, last] of the schedule. Operations that may work in place share one storage between input and output where no
+ * later operation reads the input.
+ * Slots. Storages whose lives do not meet share a slot. A slot is a whole device buffer, or a part of one: a buffer is
+ * used as a whole by its own storages, and at other times through its parts, which do not overlap each other. So no two
+ * sub-buffers of one buffer overlap: OpenCL allows that where commands are ordered, but NVIDIA's driver 580.159 crashed
+ * when networks whose sub-buffers overlapped were closed. Parts lie at multiples of CVY_PLAN_ALIGN bytes. */
 #ifndef CVY_NN_PLAN_H
 #define CVY_NN_PLAN_H
 
@@ -91,30 +94,34 @@ typedef struct cvy_plan_step {
 typedef struct cvy_storage {
   size_t size_bytes; /* a multiple of CVY_PLAN_ALIGN */
   int first, last;
-  int arena;
-  size_t offset_bytes;
+  int slot;
 } cvy_storage;
+
+typedef struct cvy_slot {
+  size_t size_bytes;   /* at least that of each of its storages */
+  int inside;          /* the slot whose buffer it is a part of; -1: it is a buffer */
+  size_t offset_bytes; /* in that buffer */
+} cvy_slot;
 
 typedef struct cvy_plan_params {
   int n;          /* samples per pass, >= 1 */
   int group_size; /* smallest BN group that will be used; 0: one group of n */
   bool inference;
-  bool recompute;         /* training: values are made again where that saves memory */
-  bool fuse_pools;        /* the device has convpool, and no other way to compute convolutions is asked for */
-  const bool *frozen;     /* one per layer: its parameters are not trained; NULL: none, and with inference */
-  const bool *apart;      /* one per layer: convolutions that are not to be in a convpool; NULL: none */
-  size_t arena_max_bytes; /* no arena is larger unless one storage is; 0: no limit */
+  bool recompute;     /* training: values are made again where that saves memory */
+  bool fuse_pools;    /* the device has convpool, and no other way to compute convolutions is asked for */
+  const bool *frozen; /* one per layer: its parameters are not trained; NULL: none, and with inference */
+  const bool *apart;  /* one per layer: convolutions that are not to be in a convpool; NULL: none */
 } cvy_plan_params;
 
 typedef struct cvy_plan {
-  int n_units, n_storages, n_arenas, n_nodes, n_steps;
+  int n_units, n_storages, n_slots, n_nodes, n_steps;
   cvy_unit *units;
   cvy_plan_step *steps; /* NULL: inference */
   cvy_storage *storages;
-  size_t *arena_bytes;
-  int *value, *gradient;              /* storage of each node, -1 none */
-  int *value_late;                    /* of its value, as the steps find it: of units that run again another one */
-  size_t arenas_bytes, largest_bytes; /* sum of the arenas, the largest storage */
+  cvy_slot *slots;                   /* a buffer stands in front of its parts */
+  int *value, *gradient;             /* storage of each node, -1 none */
+  int *value_late;                   /* of its value, as the steps find it: of units that run again another one */
+  size_t slots_bytes, largest_bytes; /* sum of the buffers, the largest one */
 } cvy_plan;
 
 /* The convpool that begins with conv2d `layer` and ends with its pool, for n samples. */
@@ -132,7 +139,7 @@ void cvy_plan_destroy(cvy_plan **plan);
 void cvy_plan_cut(int n, const size_t *made, const size_t *across, int parts, int *segment);
 /* [plan_memory.c] The most bytes of storages that live at one time: no placement needs less. CVY_E_MEMORY. */
 cvy_status cvy_plan_peak_bytes(const cvy_plan *plan, size_t *bytes);
-/* [plan_memory.c] Fills arena and offset_bytes of all storages, and the arenas. */
-cvy_status cvy_plan_place(cvy_plan *plan, size_t arena_max_bytes);
+/* [plan_memory.c] Makes the slots, and gives each storage one. */
+cvy_status cvy_plan_place(cvy_plan *plan);
 
 #endif

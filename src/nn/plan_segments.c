@@ -43,7 +43,7 @@ static void weigh(const cvy_planner *p, size_t *made, size_t *across, int *last_
 }
 
 cvy_status cvy_plan_choose_segments(cvy_planner *p) {
-  static const int parts[] = {2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
+  static const int parts[] = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 22, 24, 28, 32, 40, 48};
   cvy_status status = CVY_OK;
   const size_t n = (size_t)p->plan->n_units;
   size_t *const made = cvy_calloc(n, sizeof *made), *const across = cvy_calloc(n, sizeof *across);
@@ -51,14 +51,14 @@ cvy_status cvy_plan_choose_segments(cvy_planner *p) {
   int *const last_reader = cvy_calloc((size_t)p->net->n_layers, sizeof *last_reader);
   CVY_REQUIRE(made && across && best && last_reader, CVY_E_MEMORY, "out of host memory");
   weigh(p, made, across, last_reader);
-  size_t least, peak;
-  CVY_TRY(cvy_plan_peak_bytes(p->plan, &least));
+  CVY_TRY(cvy_plan_place(p->plan));
+  size_t least = p->plan->slots_bytes;
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
     cvy_plan_cut((int)n, made, across, parts[i], p->segment);
     cvy_plan_lay_out(p);
-    CVY_TRY(cvy_plan_peak_bytes(p->plan, &peak));
-    if (peak >= least) continue;
-    least = peak;
+    CVY_TRY(cvy_plan_place(p->plan));
+    if (p->plan->slots_bytes >= least) continue;
+    least = p->plan->slots_bytes;
     memcpy(best, p->segment, n * sizeof *best);
   }
   memcpy(p->segment, best, n * sizeof *best);

@@ -10,31 +10,17 @@ struct cvy_lone_update {
   cvy_update *update;
   cvy_norm *norm; /* NULL: not computed */
   float clip_norm;
-  cvy_buffer **running, **sums; /* of each batchnorm: slices of the instance's buffers */
 };
 
 cvy_status cvy_lone_update_create(cvy_device *device, cvy_instance *instance, const cvy_layout *layout, float clip_norm,
                                   bool grad_norm, cvy_lone_update **out) {
   cvy_status status = CVY_OK;
-  const size_t n = (size_t)layout->n_running;
   cvy_lone_update *u = cvy_calloc(1, sizeof *u);
   *out = NULL;
   CVY_REQUIRE(u, CVY_E_MEMORY, "out of host memory");
-  *u = (cvy_lone_update){.device = device,
-                         .instance = instance,
-                         .layout = layout,
-                         .clip_norm = clip_norm,
-                         .running = cvy_calloc(n, sizeof *u->running),
-                         .sums = cvy_calloc(n, sizeof *u->sums)};
-  CVY_REQUIRE(u->running && u->sums, CVY_E_MEMORY, "out of host memory");
+  *u = (cvy_lone_update){.device = device, .instance = instance, .layout = layout, .clip_norm = clip_norm};
   CVY_TRY(cvy_update_create(device, &u->update));
   if (clip_norm > 0 || grad_norm) CVY_TRY(cvy_norm_create(device, cvy_layout_trained(layout), &u->norm));
-  for (size_t i = 0; i < n; i++) {
-    const cvy_running *const layer = &layout->running[i];
-    const size_t at = layer->offset * sizeof(float), size = 2 * (size_t)layer->pitch * sizeof(float);
-    CVY_TRY(cvy_buffer_slice(cvy_instance_running(instance), at, size, &u->running[i]));
-    CVY_TRY(cvy_buffer_slice(cvy_instance_running_sums(instance), at, size, &u->sums[i]));
-  }
   *out = u;
   return CVY_OK;
 fail:
@@ -45,12 +31,6 @@ fail:
 void cvy_lone_update_destroy(cvy_lone_update **update) {
   cvy_lone_update *const u = *update;
   if (!u) return;
-  for (int i = 0; i < u->layout->n_running; i++) {
-    if (u->running) cvy_buffer_destroy(&u->running[i]);
-    if (u->sums) cvy_buffer_destroy(&u->sums[i]);
-  }
-  cvy_free(u->running);
-  cvy_free(u->sums);
   cvy_update_destroy(&u->update);
   cvy_norm_destroy(&u->norm);
   cvy_free(u);
@@ -112,7 +92,8 @@ cvy_status cvy_lone_update_running(cvy_lone_update *u) {
   for (int i = 0; i < n; i++) {
     if (u->layout->running[i].frozen) continue;
     CVY_TRY(cvy_update_running(u->update, cvy_device_compute_queue(u->device), u->layout->running[i].momentum,
-                               2 * (size_t)u->layout->running[i].pitch, u->running[i], u->sums[i]));
+                               2 * (size_t)u->layout->running[i].pitch, cvy_instance_running_of(u->instance, i),
+                               cvy_instance_running_sums_of(u->instance, i)));
   }
 fail:
   return status;
