@@ -121,7 +121,8 @@ static cvy_status need(sim_device *d, int parcel, long step) {
 cvy_status sim_settle_device(sim_device *d, long step) {
   cvy_status status = CVY_OK;
   const cvy_layout *const l = &d->net->layout;
-  for (int u = 0; status == CVY_OK && d->mail && u < l->n_buckets + (l->n_running > 0); u++) status = need(d, u, step);
+  for (int u = 0; status == CVY_OK && d->mail && !d->lone && u < l->n_buckets + (l->n_running > 0); u++)
+    status = need(d, u, step);
   return status;
 }
 
@@ -158,7 +159,7 @@ static cvy_status compute_bucket(sim_device *d, const cvy_step *step, int parcel
   const cvy_bucket *const b = bucket_of(d, parcel);
   float *const w = d->w[set_of(d, step->number - d->net->staleness)];
   cvy_event *unmapped;
-  if (d->net->staleness && !d->net->alone) {
+  if (d->net->staleness && !d->lone) {
     if (!cvy_mail_await_written(d->mail, parcel, step->number, &unmapped)) return CVY_E_INTERRUPTED;
     wait_for(unmapped);
     forget(&unmapped);
@@ -175,7 +176,7 @@ static cvy_status compute_bucket(sim_device *d, const cvy_step *step, int parcel
     d->packed[i] = (uint16_t)(bits >> 16);
     if (bits & 0xffff) sim_fail("a gradient of %g is no bfloat16", (double)g);
   }
-  if (d->net->alone)
+  if (d->lone)
     for (size_t i = b->offset; i < b->offset + b->size; i++) w[i] -= d->grad[i];
   else CVY_TRY(send(d, parcel, step->number));
 fail:
@@ -186,18 +187,18 @@ static cvy_status forward(sim_device *d, const cvy_step *step) {
   cvy_status status = CVY_OK;
   const cvy_layout *const l = &d->net->layout;
   const long from = step->number - d->net->staleness;
-  if (!d->net->alone)
+  if (!d->lone)
     for (int u = l->n_buckets - 1; u >= 0; u--) CVY_TRY(need(d, u, from));
-  if (!d->net->alone && l->n_running) CVY_TRY(need(d, l->n_buckets, step->number));
+  if (!d->lone && l->n_running) CVY_TRY(need(d, l->n_buckets, step->number));
   CVY_TRY(operate(d, "forward"));
   writes(d, l->n_buckets);
   for (int i = 0; i < 2 * l->n_running; i++) {
     d->sums[i] = 0;
     for (int s = 0; s < step->shares[d->index]; s++)
       d->sums[i] += sim_running_sum(step->number, step->samples[step->parts[d->index].offset + s], i);
-    if (d->net->alone) d->running[i] = 0.5f * d->sums[i] + 0.5f * d->running[i];
+    if (d->lone) d->running[i] = 0.5f * d->sums[i] + 0.5f * d->running[i];
   }
-  if (!d->net->alone && l->n_running) CVY_TRY(send(d, l->n_buckets, step->number));
+  if (!d->lone && l->n_running) CVY_TRY(send(d, l->n_buckets, step->number));
 fail:
   return status;
 }
@@ -209,10 +210,14 @@ static cvy_status run_step(void *device, cvy_step *step) {
   const long number = step->number;
   cvy_event *finished = NULL;
   if (!d->open) sim_fail("device %d is closed and gets a step", d->index);
+  if (d->lone != (step->lone == d->index))
+    sim_fail("device %d: lone %d in step %ld of lone device %d", d->index, d->lone, number, step->lone);
   if (share > d->share_max) sim_fail("device %d gets %d samples, planned for %d", d->index, share, d->share_max);
   if (d->net->told && number < *d->net->told) sim_fail("step %ld is done again, whose result the head has", number);
   if (share > 0) {
     double loss = 0;
+    d->lone_steps += d->lone;
+    d->redone_steps += step->redone;
     CVY_TRY(forward(d, step));
     for (int s = 0; s < share; s++) loss += sim_loss(number, step->samples[step->parts[d->index].offset + s]);
     for (int u = 0; u < d->net->layout.n_buckets; u++) CVY_TRY(compute_bucket(d, step, u));
@@ -250,12 +255,13 @@ static void close_device(void *device) {
   d->open = false;
 }
 
-static cvy_status plan(void *device, int share_max, bool only_growth, bool keep_choices) {
+static cvy_status plan(void *device, int share_max, bool lone, bool only_growth, bool keep_choices) {
   cvy_status status = CVY_OK;
   sim_device *const d = device;
   (void)keep_choices;
   if (!d->open) sim_fail("device %d is closed and is planned", d->index);
-  if (only_growth ? share_max <= d->share_max : share_max == d->share_max) return CVY_OK;
+  if (only_growth && share_max < d->share_max) share_max = d->share_max;
+  if (share_max == d->share_max && lone == d->lone) return CVY_OK;
   CVY_TRY(operate(d, "plan"));
   if (!only_growth && d->limit && share_max > d->limit) {
     d->limit = d->share_max = 0;
@@ -264,6 +270,7 @@ static cvy_status plan(void *device, int share_max, bool only_growth, bool keep_
   run_all(d); /* into memory that goes now */
   memset(d->w, 0, sizeof d->w);
   d->share_max = share_max;
+  d->lone = lone;
 fail:
   return status;
 }

@@ -17,7 +17,7 @@ typedef struct sim_net {
   cvy_layout layout; /* a few buckets of a few floats, and perhaps running values */
   int staleness;
   bool packed;      /* gradients cross as bfloat16 */
-  bool alone;       /* a team of one: it updates by itself */
+  bool alone;       /* a team of one: no mail */
   const long *told; /* in a fleet: of so many steps the head's caller has the result; NULL: alone */
 } sim_net;
 
@@ -53,6 +53,8 @@ typedef struct sim_device {
   int operations;
   unsigned long beats;
   bool open, broken, given_up;
+  bool lone; /* it updates its own weights */
+  int lone_steps, redone_steps;
   int share_max;
   /* its memory */
   float w[2][SIM_FLOATS], running[2], grad[SIM_FLOATS], sums[2];

@@ -172,6 +172,7 @@ static void add_devices(sim_team *s, cvy_mail **mail) {
     d->open = true;
     d->roster = s->roster;
     d->share_max = share_max[i];
+    d->lone = cvy_shares_lone(s->shares) == i;
     if (!s->job->net.alone) sim_must(cvy_mail_create(s->roster, i, s->job->net.layout.n_buckets + 1, &d->mail), "mail");
     mail[i] = d->mail;
     sim_must(cvy_roster_add(s->roster, i, &sim_device_fns, d, "fake"), "roster");
@@ -184,7 +185,9 @@ void sim_team_open(sim_team *s) {
   const cvy_split_params split = {.batch = j->batch, .n_devices = j->n_all};
   s->stops_in = -1;
   sim_must(cvy_roster_create(s->n, &s->roster), "roster");
-  sim_must(cvy_shares_create(s->roster, &split, first_of(s), false, &s->shares), "shares");
+  sim_must(cvy_shares_create(s->roster, &split, first_of(s), false, !s->fleet && !j->net.staleness && !j->net.packed,
+                             &s->shares),
+           "shares");
   sim_must(cvy_ledger_create(&j->net.layout, 0, j->net.staleness > 0, &s->ledger), "ledger");
   sim_must(cvy_events_create(j->n_all, &s->events), "events");
   add_devices(s, mail);
@@ -203,8 +206,6 @@ void sim_team_open(sim_team *s) {
                                                       .shares = s->shares,
                                                       .fleet = s->fleet,
                                                       .mail = mail,
-                                                      .crosses = !j->net.alone,
-                                                      .on_device = j->net.alone,
                                                       .packed = j->net.packed,
                                                       .fleet_piece = 1,
                                                       .fault_stops = j->fault_stops,
@@ -244,6 +245,29 @@ fail:
   return status;
 }
 
+static cvy_status read_device(void *device, void *arg) {
+  const cvy_ledger *const l = arg;
+  return sim_device_fns.get(device, cvy_ledger_next_w(l), NULL, cvy_ledger_next_running(l));
+}
+
+cvy_status sim_team_sync(sim_team *s) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_ring_wait(s->ring));
+  while (cvy_ledger_is_behind(s->ledger)) {
+    const int lone = cvy_shares_lone(s->shares);
+    status = cvy_worker_call(cvy_roster_worker(s->roster, lone), read_device, s->ledger);
+    if (status == CVY_OK) {
+      cvy_ledger_read(s->ledger, cvy_ring_finished(s->ring));
+      cvy_ring_kept(s->ring);
+      continue;
+    }
+    cvy_roster_fault(s->roster, lone, status);
+    CVY_TRY(cvy_ring_wait(s->ring));
+  }
+fail:
+  return status;
+}
+
 /* ---- evaluation ---- */
 
 static cvy_status compare(void *device, void *arg) {
@@ -268,8 +292,8 @@ fail:
 
 static cvy_status compare_all(sim_team *s) {
   cvy_status status = CVY_OK;
-  CVY_TRY(cvy_ring_wait(s->ring));
   for (bool good = false; !good;) {
+    CVY_TRY(s->job->net.alone ? cvy_ring_wait(s->ring) : sim_team_sync(s));
     status = cvy_roster_try_all(s->roster, compare, s, &good);
     if (status == CVY_OK && !good) status = cvy_roster_settle(s->roster);
     CVY_TRY(status);

@@ -63,6 +63,8 @@ void sim_must(cvy_status status, const char *what);
 void sim_team_open(sim_team *team);
 /* As publish.c: the ledger's state on all devices, as the start of the step. */
 cvy_status sim_team_publish(sim_team *team, long step);
+/* As publish.c: the ledger is up to date. */
+cvy_status sim_team_sync(sim_team *team);
 /* As team_step.c: the next step, which has number t. */
 cvy_status sim_team_step(sim_team *team, long t);
 /* As evaluate.c: what the devices would compute with next is the ledger's truth; a fleet adds up sums over images. */

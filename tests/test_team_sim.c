@@ -21,7 +21,7 @@ typedef struct scene {
 } scene;
 
 static struct {
-  long faults, hangs, lost, ended, stale, packed, rebalanced;
+  long faults, hangs, lost, ended, stale, packed, rebalanced, lone, redone;
 } seen;
 
 /* ---- drawing ---- */
@@ -47,6 +47,10 @@ static void draw(scene *s) {
 static void draw_counts(const scene *s, int *counts) {
   memset(counts, 0, (size_t)s->team.n * sizeof *counts);
   const int among = 1 + (int)sim_below((uint32_t)s->team.n);
+  if (sim_below(2)) { /* a lone device */
+    counts[sim_below((uint32_t)s->team.n)] = s->job.batch;
+    return;
+  }
   for (int k = 0; k < s->job.batch; k++) counts[sim_below((uint32_t)among)]++;
 }
 
@@ -61,7 +65,8 @@ static cvy_status plan_device(void *device, void *arg) {
   sim_device *const d = device;
   const plan_args *const a = arg;
   if (cvy_roster_is_lost(a->team->roster, d->index)) return CVY_OK;
-  const cvy_status status = sim_device_fns.plan(d, a->share_max[d->index], false, true);
+  const cvy_status status =
+      sim_device_fns.plan(d, a->share_max[d->index], cvy_shares_lone(a->team->shares) == d->index, false, true);
   if (status != CVY_OK) cvy_roster_fault(a->team->roster, d->index, status);
   return status == CVY_E_MEMORY || status == CVY_E_BUILD ? CVY_E_DEVICE : status;
 }
@@ -73,7 +78,7 @@ static cvy_status rebalance(scene *s) {
   plan_args args = {.team = t};
   int counts[SIM_DEVICES];
   draw_counts(s, counts);
-  CVY_TRY(cvy_ring_wait(t->ring));
+  CVY_TRY(sim_team_sync(t));
   for (int i = 0; i < t->n; i++)
     if (counts[i] && cvy_roster_is_lost(t->roster, i)) return CVY_OK;
   seen.rebalanced++;
@@ -82,29 +87,6 @@ static cvy_status rebalance(scene *s) {
   status = cvy_roster_call_all(t->roster, plan_device, &args);
   if (status == CVY_OK) status = sim_team_publish(t, cvy_ring_next_number(t->ring));
   if (status == CVY_E_DEVICE || status == CVY_E_DEVICE_MEMORY) status = cvy_ring_wait(t->ring);
-fail:
-  return status;
-}
-
-/* ---- a team of one ---- */
-
-static cvy_status read_device(void *device, void *arg) {
-  const cvy_ledger *const l = arg;
-  return sim_device_fns.get(device, cvy_ledger_next_w(l), NULL, cvy_ledger_next_running(l));
-}
-
-/* As cvy_team_sync. */
-static cvy_status sync_ledger(sim_team *t) {
-  cvy_status status = CVY_OK;
-  CVY_TRY(cvy_ring_wait(t->ring));
-  if (!cvy_ledger_is_behind(t->ledger)) return CVY_OK;
-  status = cvy_worker_call(cvy_roster_worker(t->roster, 0), read_device, t->ledger);
-  if (status == CVY_OK) {
-    cvy_ledger_read(t->ledger, cvy_ring_finished(t->ring));
-    return CVY_OK;
-  }
-  cvy_roster_fault(t->roster, 0, status);
-  CVY_TRY(cvy_ring_wait(t->ring));
 fail:
   return status;
 }
@@ -120,10 +102,10 @@ static cvy_status train(scene *s) {
     CVY_TRY(sim_team_step(team, t));
     if (!s->job.takes_late) sim_team_take(team);
     if (s->job.evaluates && sim_below(3) == 0) CVY_TRY(sim_team_evaluate(team));
-    if (s->job.net.alone && sim_below(3) == 0) CVY_TRY(sync_ledger(team));
+    if (cvy_shares_lone(team->shares) >= 0 && sim_below(3) == 0) CVY_TRY(sim_team_sync(team));
   }
   CVY_TRY(sim_team_evaluate(team));
-  CVY_TRY(sync_ledger(team));
+  CVY_TRY(sim_team_sync(team));
 fail:
   return status;
 }
@@ -146,6 +128,10 @@ static void run_schedule(void *arg) {
     sim_fail("the run ends with status %d, though %d of %d devices are left", (int)status, t->n - t->n_lost, t->n);
   if (status == CVY_OK && t->n_lost == t->n) sim_fail("all devices are lost, and the run goes on");
   seen.lost += t->n_lost;
+  for (int i = 0; i < t->n && t->n > 1; i++) {
+    seen.lone += t->devices[i].lone_steps;
+    seen.redone += t->devices[i].redone_steps;
+  }
   seen.ended += status != CVY_OK;
   if (!sim_team_close(t)) sim_settle(); /* threads come back from calls that hung, and must not look at anything */
 }
@@ -168,8 +154,8 @@ int main(void) {
   }
   printf(
       "%ld schedules in %.1f s: %ld faults and %ld hangs planned, %ld devices lost, %ld runs ended by it, %ld stale, "
-      "%ld packed, %ld times other shares\n",
+      "%ld packed, %ld times other shares; %ld steps of a lone device, %ld redone\n",
       n, (double)(clock() - begun) / CLOCKS_PER_SEC, seen.faults, seen.hangs, seen.lost, seen.ended, seen.stale,
-      seen.packed, seen.rebalanced);
+      seen.packed, seen.rebalanced, seen.lone, seen.redone);
   return 0;
 }

@@ -229,8 +229,9 @@ static cvy_status between_steps(trainer *t, long started) {
   cvy_status status = CVY_OK;
   const bool verify = due(started, t->p.verify_every);
   const bool save = !t->p.checkpoint_epochs && t->p.checkpoint_dir && due(started, t->p.checkpoint_every);
-  const bool keep = cvy_team_is_alone(t->team) && !t->team->params.no_sync &&
-                    cvy_clock_seconds_since(t->on_host_ns) >= (t->p.snapshot_s > 0 ? t->p.snapshot_s : SNAPSHOT_S);
+  const double snapshot_s = t->p.snapshot_s > 0 ? t->p.snapshot_s : SNAPSHOT_S;
+  const bool keep = cvy_shares_lone(t->team->shares) >= 0 &&
+                    (cvy_clock_seconds_since(t->on_host_ns) >= snapshot_s || cvy_ring_is_full(t->team->ring));
   if (!verify && !save && !keep) return take_results(t, false);
   CVY_TRY(take_results(t, true));
   if (keep) {
@@ -275,6 +276,7 @@ static cvy_status measure(trainer *t, cvy_set set, double *accuracy) {
   *accuracy = -1;
   if (!wants(t, set) || t->stopping) return CVY_OK;
   const cvy_status status = cvy_team_classify(t->team, set, t->probabilities, &eval);
+  if (status == CVY_OK && cvy_ledger_steps(t->team->ledger) == t->at.step) note_on_host(t);
   if (status == CVY_OK) *accuracy = eval.accuracy;
   if (status == CVY_OK && t->p.on_answers)
     t->p.on_answers(t->p.user, &(cvy_train_answers){.set = set,
@@ -529,14 +531,15 @@ static void save_what_is_there(trainer *t) {
   cvy_team *const team = t->team;
   if (!cvy_roster_ended_by_devices(team->roster)) return;
   (void)take_results(t, false);
-  if (cvy_team_is_alone(team)) {
+  const long steps_on_host = cvy_ledger_steps(team->ledger);
+  if (t->at.step != steps_on_host && t->on_host.step == steps_on_host) { /* a lone device had the newest steps */
     t->on_host.kept_step = t->at.kept_step;
     t->on_host.kept_median = t->at.kept_median;
     t->at = t->on_host;
   }
   if (t->at.epoch_batches == t->steps_per_epoch) next_epoch(&t->at); /* a position needs a batch to go on with */
   pass_events(t, LONG_MAX);
-  t->result.state_is_whole = t->at.step == cvy_ledger_steps(team->ledger);
+  t->result.state_is_whole = t->at.step == steps_on_host;
   if (!t->result.state_is_whole || !t->p.checkpoint_dir || t->saved_step == t->at.step) return;
   if (claim_folder(t) == CVY_OK && t->folder_lock) (void)write_checkpoint(t, NULL);
 }

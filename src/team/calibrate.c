@@ -337,7 +337,7 @@ cvy_status cvy_calibrate_exchange(cvy_team *team, double *transfer_s, double *ho
   const int n_devices = cvy_roster_size(team->roster);
   round_args a = {.team = team, .pass_s = cvy_calloc((size_t)n_devices, sizeof *a.pass_s)};
   CVY_REQUIRE(a.pass_s, CVY_E_MEMORY, "out of host memory");
-  CVY_TRY(cvy_ring_wait(team->ring));
+  CVY_TRY(cvy_team_sync(team)); /* every device gets the weights of the host */
   CVY_TRY(cvy_roster_call_all(team->roster, measure_exchange, &a));
   CVY_TRY(measure_host(team, host_s));
   *transfer_s = 0;

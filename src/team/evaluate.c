@@ -230,6 +230,7 @@ static cvy_status attempt(eval_args *a, int n, eval_sums *sums, bool *done) {
   uint32_t round = 0;
   if (chain) CVY_TRY(cvy_chain_settle(chain, &round));
   CVY_TRY(cvy_shares_of_samples(team->shares, n, a->all_shares));
+  CVY_TRY(cvy_team_sync_for_all(team));
   memset(a->loss, 0, n_devices * sizeof *a->loss);
   memset(a->correct, 0, n_devices * sizeof *a->correct);
   *sums = (eval_sums){0};

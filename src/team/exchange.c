@@ -31,6 +31,9 @@ struct cvy_exchange {
   bool running, ended; /* the thread was started; it has returned: with the roster's lock */
 };
 
+/* Gradients of the step cross to the host, and weights back. */
+static bool crosses(const cvy_exchange *x, const cvy_step *step) { return step->lone < 0 && !x->params.no_sync; }
+
 /* Updates wait for the whole gradient. */
 static bool clips(const cvy_exchange *x) { return x->params.norm.clip > 0; }
 
@@ -180,7 +183,7 @@ static cvy_status take_results(cvy_exchange *x, cvy_step *step, int *n_losses, i
     double *const loss = &x->losses[(*n_losses)++];
     *loss = 0;
     x->params.read_result(cvy_roster_device(x->roster, i), step->number, loss, correct);
-    if (x->params.on_device && cvy_norm_wanted(&x->params.norm))
+    if (step->lone >= 0 && cvy_norm_wanted(&x->params.norm))
       x->grad_norm = x->params.read_norm(cvy_roster_device(x->roster, i), step->number);
   }
 fail:
@@ -255,11 +258,11 @@ static cvy_status count_step(cvy_exchange *x, cvy_step *step, const cvy_chain_su
   cvy_status status = CVY_OK;
   const double loss = cvy_unsigned_nan(total->loss / step->n);
   CVY_TRY(check_loss(x, step, loss));
-  if (x->params.crosses) cvy_ledger_advance(x->ledger);
+  if (crosses(x, step)) cvy_ledger_advance(x->ledger);
   if (x->chain)
     memcpy(step->times, cvy_chain_measured(x->chain), (size_t)cvy_shares_all(x->params.shares) * sizeof *step->times);
   step->meets = total->meets > 0;
-  cvy_ledger_step_done(x->ledger, step->number + 1, !x->params.on_device);
+  cvy_ledger_step_done(x->ledger, step->number + 1, step->lone < 0);
   const cvy_timeline_step times = {.number = step->number,
                                    .n = step->n,
                                    .begun_ns = step->begun_ns,
@@ -269,6 +272,7 @@ static cvy_status count_step(cvy_exchange *x, cvy_step *step, const cvy_chain_su
   const uint64_t done_ns = cvy_timeline_step_done(x->timeline, &times);
   *ms = 1e-6 * (double)(done_ns - (step->begun_ns ? step->begun_ns : x->last_done_ns));
   x->last_done_ns = done_ns;
+  if (step->redone) return CVY_OK; /* the caller has its result */
   const cvy_step_result result = {.step = step->number,
                                   .loss = loss,
                                   .images = step->n,
@@ -285,7 +289,8 @@ fail:
 static cvy_status sum_up_step(cvy_exchange *x, cvy_step *step, cvy_chain_sums *total) {
   cvy_status status = CVY_OK;
   int n_losses, correct;
-  if (x->params.crosses) {
+  x->exchanged_ns = 0;
+  if (crosses(x, step)) {
     CVY_TRY(exchange_parcels(x, step));
     x->exchanged_ns = cvy_clock_ns();
   }
@@ -365,7 +370,7 @@ cvy_status cvy_exchange_create(const cvy_exchange_params *params, cvy_exchange *
   CVY_REQUIRE(x->mail && x->parts && x->losses, CVY_E_MEMORY, "out of host memory");
   if (params->mail) memcpy(x->mail, params->mail, n * sizeof *x->mail);
   x->params.mail = x->mail;
-  if (cvy_norm_wanted(&params->norm) && params->crosses && !params->fleet) {
+  if (cvy_norm_wanted(&params->norm) && n > 1 && !params->no_sync && !params->fleet) {
     const size_t n_floats = cvy_layout_trained(cvy_ledger_layout(x->ledger));
     CVY_TRY(cvy_grad_norm_create(n_floats, &x->norm));
     x->sums = cvy_calloc(n_floats, sizeof *x->sums);

@@ -2,8 +2,8 @@
  * The exchange thread: it finishes steps in order. In a team of several it takes the devices' parts of each parcel
  * (bucket, sums of batch normalisation) as they arrive, adds them in device order, updates the ledger's next generation
  * and gives the result back to every device; then it takes the step's results. In a fleet the chain adds and updates
- * (chain.h), and the thread brings it the devices' parts. In a team of one the device updates, and the thread only
- * awaits results. It also takes out devices that failed (recover.h). */
+ * (chain.h), and the thread brings it the devices' parts. A lone device (shares.h) updates its own weights, and the
+ * thread only awaits results. It also takes out devices that failed (recover.h). */
 #ifndef CVY_TEAM_EXCHANGE_H
 #define CVY_TEAM_EXCHANGE_H
 
@@ -28,8 +28,7 @@ typedef struct cvy_exchange_params {
   cvy_mail *const *mail;  /* one per device; borrowed; NULL in a team of one */
   cvy_pool *pool;         /* for the sums; NULL: the exchange thread alone */
   cvy_timeline *timeline; /* NULL: times are not recorded */
-  bool crosses;           /* gradients and weights cross; else only results are awaited */
-  bool on_device;         /* a team of one: the device updates, and the ledger falls behind it */
+  bool no_sync;           /* nothing crosses, and no device updates: results are awaited */
   bool packed;            /* gradients cross as bfloat16 */
   size_t fleet_piece;     /* floats of a message between nodes, at most; 0: CVY_CHAIN_PIECE */
   bool fault_stops;       /* a device that fails ends the run; else the others go on */
@@ -39,7 +38,7 @@ typedef struct cvy_exchange_params {
   bool allow_nan;         /* a loss that is not finite does not end the run */
   /* Adds a device's result of the step, which its worker has brought to the host: mean loss times samples, and hits. */
   void (*read_result)(void *device, long step, double *loss_sum, int *correct);
-  /* on_device: the norm of the step's gradient, which has come with the result. */
+  /* The norm of a step's gradient, which has come with the result of a lone device. */
   double (*read_norm)(void *device, long step);
 } cvy_exchange_params;
 

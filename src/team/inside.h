@@ -57,7 +57,7 @@ static inline bool cvy_team_is_asked_to_stop(const cvy_team *team) {
   return (team->stop && cvy_stop_requested(team->stop)) || cvy_chain_is_asked_to_stop(cvy_team_chain(team));
 }
 
-/* The device updates its own weights: there is no other one, here or on another node. */
+/* There is one device, here and on other nodes: nothing ever crosses. */
 static inline bool cvy_team_is_alone(const cvy_team *team) { return team->devices->n == 1 && !team->params.fleet; }
 
 /* Update number `number` of the run, from 1. */

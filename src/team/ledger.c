@@ -142,6 +142,11 @@ void cvy_ledger_step_done(cvy_ledger *s, long finished, bool on_host) {
   else s->behind = true;
 }
 
+void cvy_ledger_fall_back(cvy_ledger *s) {
+  s->batches = s->batches_in;
+  s->behind = false;
+}
+
 void cvy_ledger_read(cvy_ledger *s, long finished) {
   cvy_ledger_advance(s);
   note_truth(s, finished);

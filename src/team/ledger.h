@@ -4,7 +4,8 @@
  * and writes t + 1 piece by piece; t + 1 becomes the truth when all pieces are done. So a step can be redone, and a
  * snapshot is never half of one.
  *
- * A team of one updates on its device: the ledger falls behind it, until the caller reads the device again.
+ * A lone device, which has all samples of every batch, updates by itself: the ledger falls behind it, until the caller
+ * reads the device again.
  *
  * The exchange thread owns the ledger while steps are under way, the caller while none is. */
 #ifndef CVY_TEAM_LEDGER_H
@@ -51,12 +52,14 @@ const char *cvy_ledger_facts(const cvy_ledger *ledger);
 /* Steps that are in the truth, and the batches of these. */
 long cvy_ledger_steps(const cvy_ledger *ledger);
 int64_t cvy_ledger_batches_in(const cvy_ledger *ledger);
-/* The device of a team of one has moved on since the truth was last read. */
+/* A lone device has moved on since the truth was last read. */
 bool cvy_ledger_is_behind(const cvy_ledger *ledger);
 /* The truth is the start of step number `step`, on every device. false: there are no weights in it any more. */
 void cvy_ledger_start(cvy_ledger *ledger, long step, bool initialised);
 /* A step is finished, the `finished`-th of the run. on_host: the truth has it. */
 void cvy_ledger_step_done(cvy_ledger *ledger, long finished, bool on_host);
+/* That device is lost: steps that the truth lacks are done again. */
+void cvy_ledger_fall_back(cvy_ledger *ledger);
 /* The next generation was read from the device, which has done `finished` steps: it becomes the truth. */
 void cvy_ledger_read(cvy_ledger *ledger, long finished);
 

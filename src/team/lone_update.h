@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The update on the device of a team of one: nothing crosses. [worker] */
+ * The update on a lone device (shares.h): nothing crosses. [worker] */
 #ifndef CVY_TEAM_LONE_UPDATE_H
 #define CVY_TEAM_LONE_UPDATE_H
 

@@ -41,10 +41,11 @@ typedef struct cvy_member_fns {
   cvy_status (*drain)(void *device);
   /* [worker] Releases everything; also after a failure. */
   void (*close)(void *device);
-  /* [worker] Memory for shares of up to share_max samples, as opening would have planned it, with the data set.
-   * only_growth: nothing happens if there is room for as many already. keep_choices: layers go on with the algorithms
-   * they have. After CVY_E_DEVICE_MEMORY the device can only be planned anew or closed. */
-  cvy_status (*plan)(void *device, int share_max, bool only_growth, bool keep_choices);
+  /* [worker] Memory for shares of up to share_max samples, as opening would have planned it, with the data set. lone:
+   * the device updates its own weights from now on (cvy_shares_lone); else its gradients cross. only_growth: nothing
+   * happens if there is room for as many already. keep_choices: layers go on with the algorithms they have. After
+   * CVY_E_DEVICE_MEMORY the device can only be planned anew or closed. */
+  cvy_status (*plan)(void *device, int share_max, bool lone, bool only_growth, bool keep_choices);
   /* [worker] Blocking copies of the state to and from the device. get: each may be NULL; moments: CVY_MOMENTS. */
   cvy_status (*put)(void *device, const cvy_generation *generation);
   cvy_status (*get)(void *device, float *w, float *const *moments, float *running);

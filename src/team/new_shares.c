@@ -146,7 +146,7 @@ static cvy_status plan(void *device, void *arg) {
   const int i = cvy_roster_index(p->roster, device);
   const cvy_member_fns *const fns = cvy_roster_fns(p->roster, i);
   const cvy_generation truth = cvy_ledger_generation(p->ledger, cvy_ring_next_number(p->ring));
-  status = fns->plan(device, s->share_max[i], false, true);
+  status = fns->plan(device, s->share_max[i], false, false, true);
   s->short_here[i] = status == CVY_E_DEVICE_MEMORY && !a->last_way;
   if (s->short_here[i]) return CVY_OK;
   CVY_TRY(status);

@@ -30,7 +30,7 @@ static bool is_idle(cvy_team *team, int i) {
 cvy_status cvy_team_settle(cvy_team *team, cvy_replica *r) {
   cvy_status status = CVY_OK;
   put_args args = {.ledger = team->ledger, .step = cvy_ring_next_number(team->ring)};
-  const bool has_weights = !r->mail || team->params.no_sync || cvy_mail_has_weights(r->mail, args.step);
+  const bool has_weights = !r->mail || r->lone || team->params.no_sync || cvy_mail_has_weights(r->mail, args.step);
   if (!has_weights && is_idle(team, r->setup.index)) CVY_TRY(put_state(r, &args));
   CVY_TRY(cvy_replica_settle(r, args.step));
 fail:
@@ -72,11 +72,18 @@ cvy_status cvy_team_sync(cvy_team *team) {
   cvy_status status = CVY_OK;
   bool there;
   CVY_TRY(cvy_ring_wait(team->ring));
-  if (!cvy_ledger_is_behind(team->ledger)) return CVY_OK;
-  CVY_TRY(cvy_team_call(team, 0, get_state, team->ledger, &there));
-  if (there) cvy_ledger_read(team->ledger, cvy_ring_finished(team->ring));
+  while (cvy_ledger_is_behind(team->ledger)) { /* when the lone device is lost at it, others redo its steps */
+    CVY_TRY(cvy_team_call(team, cvy_shares_lone(team->shares), get_state, team->ledger, &there));
+    if (!there) continue;
+    cvy_ledger_read(team->ledger, cvy_ring_finished(team->ring));
+    cvy_ring_kept(team->ring);
+  }
 fail:
   return status;
+}
+
+cvy_status cvy_team_sync_for_all(cvy_team *team) {
+  return cvy_team_is_alone(team) ? cvy_ring_wait(team->ring) : cvy_team_sync(team);
 }
 
 /* ---- residuals ---- */

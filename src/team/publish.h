@@ -8,8 +8,11 @@
 
 /* Makes the ledger's truth the weights of every device and the start of step number `step`. */
 cvy_status cvy_team_publish(cvy_team *team, long step);
-/* Brings the ledger up to date (a team of one: reads the device). */
+/* Brings the ledger up to date: reads a lone device (shares.h). */
 cvy_status cvy_team_sync(cvy_team *team);
+/* The same where any device is about to compute: cvy_team_settle gives idle ones the ledger's weights. A team of one has
+ * none. */
+cvy_status cvy_team_sync_for_all(cvy_team *team);
 /* [worker] With no step under way: brings the device to the state from which the next step would start. */
 cvy_status cvy_team_settle(cvy_team *team, cvy_replica *replica);
 /* Calls device i. *there is false if the call fails, which takes the device out, or if it was lost before. */

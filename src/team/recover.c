@@ -166,8 +166,8 @@ static cvy_status refill(void *device, void *task) {
   const cvy_recovery *const r = task;
   const int i = cvy_roster_index(r->roster, device);
   const cvy_member_fns *const fns = cvy_roster_fns(r->roster, i);
-  const cvy_generation truth = cvy_ledger_generation(r->params.ledger, cvy_ring_finished(r->params.ring));
-  CVY_TRY(fns->plan(device, r->share_max[i], true, false));
+  const cvy_generation truth = cvy_ledger_generation(r->params.ledger, cvy_ring_truth(r->params.ring));
+  CVY_TRY(fns->plan(device, r->share_max[i], cvy_shares_lone(r->params.shares) == i, true, false));
   if (!cvy_ledger_is_initialised(r->params.ledger)) return CVY_OK;
   CVY_TRY(fns->put(device, &truth));
   CVY_TRY(fns->put_residual(device, NULL)); /* drops the residuals of the step that broke off and of later ones */
@@ -229,6 +229,14 @@ fail:
   return status;
 }
 
+static void say_redone(const cvy_recovery *r) {
+  const long first = cvy_ring_truth(r->params.ring);
+  const int n = cvy_ring_to_redo(r->params.ring);
+  if (n > 0)
+    cvy_log_info("steps %ld to %ld are done again: only a device that has stopped has their weights", first,
+                 first + n - 1);
+}
+
 /* One attempt to go on with the devices that are left. *again: one of them has failed at it. */
 static cvy_status go_on(cvy_recovery *r, cvy_count_fn *count, void *user, bool *again) {
   cvy_status status = CVY_OK;
@@ -236,6 +244,8 @@ static cvy_status go_on(cvy_recovery *r, cvy_count_fn *count, void *user, bool *
   *again = false;
   if (r->chain) CVY_TRY(agree(r, count, user));
   CVY_TRY(cvy_shares_find(r->params.shares, r->params.most_samples, r->share_max));
+  say_redone(r);
+  cvy_ledger_fall_back(r->params.ledger);
   CVY_TRY(cvy_roster_try_all(r->roster, cvy_recovery_clear_device, r, &good));
   if (good) CVY_TRY(cvy_roster_try_all(r->roster, refill, r, &good));
   *again = !good;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Going on without devices that failed. With the team halted, the exchange thread takes them out, empties the others'
  * queues, gives every device the newest complete generation of the state, and begins the steps under way anew with
- * shares for those that are left. The ledger applies a step only as a whole, so no step is applied twice or half.
+ * shares for those that are left. The ledger applies a step only as a whole, so no step is applied twice or half. Steps
+ * that the ledger lacks because a lone device did them are redone first (journal.h).
  *
  * In a fleet all nodes do this when one of them loses a device, or is lost itself; before they go on, or end together,
  * they agree on who is left, and whether the oldest step under way counts (chain.h). */

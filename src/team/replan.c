@@ -18,7 +18,8 @@ static cvy_status replan(void *device, void *arg) {
   const replan_args *const a = arg;
   const int i = r->setup.index;
   if (cvy_roster_is_lost(a->team->roster, i)) return CVY_OK;
-  const cvy_status status = cvy_replica_fns.plan(r, a->share_max[i], false, a->keep_choices);
+  const cvy_status status =
+      cvy_replica_fns.plan(r, a->share_max[i], cvy_shares_lone(a->team->shares) == i, false, a->keep_choices);
   if (status == CVY_OK || (status == CVY_E_DEVICE_MEMORY && !a->last_way) || !a->running) return status;
   cvy_roster_fault(a->team->roster, i, status);
   /* the device is lost; the others go on */
@@ -74,7 +75,7 @@ cvy_status cvy_replan(cvy_team *team, cvy_pace *pace, const int *shares, bool *d
   int *const before = cvy_calloc(n, sizeof *before);
   *done = false;
   CVY_REQUIRE(before, CVY_E_MEMORY, "out of host memory");
-  CVY_TRY(cvy_ring_wait(team->ring));
+  CVY_TRY(cvy_team_sync(team));
   if (has_share_and_is_lost(team, shares)) goto fail; /* a device was lost meanwhile; the caller finds new shares */
   cvy_shares_full(team->shares, before);
   status = plan_shares(team, pace, shares, true, false);

@@ -88,19 +88,20 @@ fail:
 
 /* Of memory beside the instance: for gradients that cross as bfloat16, or for their norm. */
 static size_t beside_bytes(const cvy_replica *r) {
-  const bool norm = r->setup.alone && (r->params.clip_norm > 0 || r->params.grad_norm);
+  const bool norm = r->is_lone && (r->params.clip_norm > 0 || r->params.grad_norm);
   return (r->setup.packs ? cvy_residual_bytes(r->setup.layout) : 0) +
          (norm ? cvy_norm_bytes(cvy_layout_trained(r->setup.layout)) : 0);
 }
 
 /* Makes the objects whose size depends on the number of samples. */
-static cvy_status make_plan(cvy_replica *r, int share_max, const cvy_conv_choices *choices) {
+static cvy_status make_plan(cvy_replica *r, int share_max, bool lone, const cvy_conv_choices *choices) {
   cvy_status status = CVY_OK;
   const cvy_replica_params *const params = &r->params;
   cvy_tune_table *from_file = NULL;
   if (params->use_tuned && !params->tuned) CVY_TRY(read_tuned(r->device, &from_file));
   r->tuned_wrong = from_file ? from_file->wrong : NULL;
   r->share_max = share_max;
+  r->is_lone = lone;
   CVY_TRY(cvy_instance_create(r->device, r->setup.net,
                               &(cvy_instance_params){.n = share_max,
                                                      .layout = r->setup.layout,
@@ -108,7 +109,7 @@ static cvy_status make_plan(cvy_replica *r, int share_max, const cvy_conv_choice
                                                      .group_size = params->group_size,
                                                      .inference = params->inference,
                                                      .recompute = params->recompute,
-                                                     .moments = r->setup.alone ? params->moments : 0,
+                                                     .moments = lone ? params->moments : 0,
                                                      .sharers = params->sharers,
                                                      .label_smoothing = params->label_smoothing,
                                                      .seed = params->input->seed,
@@ -120,6 +121,9 @@ static cvy_status make_plan(cvy_replica *r, int share_max, const cvy_conv_choice
                               &r->instance));
   cvy_timeline_set_instance(r->timeline, r->setup.index, r->instance);
   CVY_TRY(cvy_notes_create(r->device, cvy_instance_micro_batch(r->instance), &r->notes));
+  if (lone)
+    CVY_TRY(cvy_lone_update_create(r->device, r->instance, r->setup.layout, params->clip_norm, params->grad_norm,
+                                   &r->lone));
 fail:
   cvy_tune_table_destroy(&from_file);
   return status;
@@ -127,6 +131,7 @@ fail:
 
 static void drop_plan(cvy_replica *r) {
   cvy_timeline_set_instance(r->timeline, r->setup.index, NULL);
+  cvy_lone_update_destroy(&r->lone);
   cvy_replica_data_destroy(&r->data);
   cvy_notes_destroy(&r->notes);
   cvy_instance_destroy(&r->instance);
@@ -145,17 +150,17 @@ fail:
   return status;
 }
 
-static cvy_status plan_anew(void *device, int share_max, bool only_growth, bool keep_choices) {
+static cvy_status plan_anew(void *device, int share_max, bool lone, bool only_growth, bool keep_choices) {
   cvy_status status = CVY_OK;
   cvy_replica *const r = device;
   cvy_conv_choices *had = NULL;
-  if (only_growth ? share_max <= r->share_max : r->instance && r->share_max == share_max) return CVY_OK;
-  CVY_ASSERT(!r->setup.alone); /* slices of the running values belong to the instance */
+  if (only_growth && share_max < r->share_max) share_max = r->share_max;
+  if (r->instance && r->share_max == share_max && r->is_lone == lone) return CVY_OK;
   if (keep_choices) CVY_TRY(copy_choices(r, &had));
   CVY_TRY(cvy_device_finish(r->device));
   drop_plan(r);
   cvy_ahead_begin(r->device);
-  CVY_TRY(make_plan(r, share_max, had ? had : r->params.choices));
+  CVY_TRY(make_plan(r, share_max, lone, had ? had : r->params.choices));
   CVY_TRY(cvy_ahead_end(r->device));
   if (r->attached) CVY_TRY(cvy_replica_attach(r, r->attached));
 fail:
@@ -205,20 +210,18 @@ void cvy_replica_end(cvy_replica *r) { cvy_mail_destroy(&r->mail); }
  * another (mail.c). */
 enum { EVENTS = 24, PARCEL_EVENTS = 4 };
 
-/* The objects that take the gradients from the device. */
+/* The objects that take the gradients from the device, whenever it is not lone. */
 static cvy_status make_exchange(cvy_replica *r) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_device_reserve_events(r->device, EVENTS + PARCEL_EVENTS * (r->setup.layout->n_buckets + 1)));
-  if (r->setup.alone)
-    return cvy_lone_update_create(r->device, r->instance, r->setup.layout, r->params.clip_norm, r->params.grad_norm,
-                                  &r->lone);
+  if (r->setup.alone) return CVY_OK;
   if (r->setup.packs) CVY_TRY(cvy_residual_create(r->device, r->setup.layout, &r->residual));
   CVY_TRY(cvy_staging_create(r->device, r->setup.layout, r->setup.staleness, &r->staging));
 fail:
   return status;
 }
 
-cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params, int share_max) {
+cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params, int share_max, bool lone) {
   cvy_status status = CVY_OK;
   cvy_device *device = NULL;
   r->params = *params;
@@ -226,7 +229,7 @@ cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params, in
   take_device(r, device);
   if (params->waits_asleep) cvy_device_wait_asleep(device);
   cvy_ahead_begin(device);
-  CVY_TRY(make_plan(r, share_max, params->choices));
+  CVY_TRY(make_plan(r, share_max, lone, params->choices));
   CVY_TRY(cvy_gather_create(r->device, &r->setup.net->layers[0].shape, params->input, &r->gather));
   if (!params->inference) CVY_TRY(make_exchange(r));
   CVY_TRY(cvy_ahead_end(device));
@@ -241,7 +244,6 @@ static void close_replica(void *device) {
   if (r->mail) cvy_mail_clear(r->mail, 0);
   cvy_staging_destroy(&r->staging);
   cvy_residual_destroy(&r->residual);
-  cvy_lone_update_destroy(&r->lone);
   cvy_replica_data_destroy(&r->data);
   cvy_gather_destroy(&r->gather);
   drop_plan(r);

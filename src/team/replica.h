@@ -21,7 +21,7 @@ typedef struct cvy_replica_setup {
   cvy_roster *roster;
   const cvy_net *net;
   const cvy_layout *layout;
-  bool alone;               /* the team's only device: it updates by itself */
+  bool alone;               /* the team's only device: nothing ever crosses */
   bool no_overlap, no_sync; /* probes (cvy_team_params) */
   bool packs;               /* gradients cross as bfloat16 */
   int staleness;            /* a step computes with the weights of so many steps before (0, 1) */
@@ -54,7 +54,8 @@ typedef struct cvy_replica {
   cvy_pulse pulse;
   cvy_instance *instance;
   cvy_gather *gather;
-  struct cvy_lone_update *lone;  /* the update on the device; NULL unless alone and training */
+  bool is_lone;                  /* it is planned so that it updates its own weights (shares.h), with: */
+  struct cvy_lone_update *lone;  /* NULL: gradients cross */
   struct cvy_notes *notes;       /* small transfers of every step: results, sample numbers */
   struct cvy_replica_data *data; /* the data set on the device */
   const cvy_data *attached;      /* the data set that planning anew puts on the device again; NULL: none */
@@ -75,8 +76,9 @@ cvy_status cvy_replica_init(cvy_replica *replica, const cvy_replica_setup *setup
 /* With its worker ended: frees the mailbox. */
 void cvy_replica_end(cvy_replica *replica);
 
-/* [worker] Opens the device and makes the instance for shares of up to share_max samples (>= 1). */
-cvy_status cvy_replica_open(cvy_replica *replica, const cvy_replica_params *params, int share_max);
+/* [worker] Opens the device and makes the instance for shares of up to share_max samples (>= 1). lone: as `plan` of
+ * member.h. */
+cvy_status cvy_replica_open(cvy_replica *replica, const cvy_replica_params *params, int share_max, bool lone);
 /* [worker] Before the replica is opened: opens the device for the time of the call and measures, in about budget_s
  * seconds, the choices that its file lacks, for share_max samples or as many as can be indexed and find memory. *table:
  * all choices known then; they are saved in the file. */
@@ -105,7 +107,7 @@ int cvy_replica_pass_size(const cvy_replica *replica, int share, int group);
 size_t cvy_replica_device_bytes(const cvy_replica *replica);
 /* [exchange thread] Adds loss times samples, and hits, of a step whose result has come. */
 void cvy_replica_read_result(void *replica, long step, double *loss_sum, int *correct);
-/* [exchange thread] The norm of that step's gradient, of a team of one that computes it. */
+/* [exchange thread] The norm of that step's gradient, of a lone device that computes it. */
 double cvy_replica_read_norm(void *replica, long step);
 
 #endif

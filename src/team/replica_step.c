@@ -54,7 +54,7 @@ cvy_status cvy_replica_settle(cvy_replica *r, long step) {
   const cvy_layout *const l = r->setup.layout;
   cvy_instance_use_weights(r->instance, cvy_replica_set_of(r, step));
   if (r->setup.no_sync) return CVY_OK; /* the exchange sends no weights */
-  for (int u = 0; r->mail && u < l->n_buckets + cvy_layout_moves(l); u++) CVY_TRY(need_parcel(r, u, step));
+  for (int u = 0; r->mail && !r->lone && u < l->n_buckets + cvy_layout_moves(l); u++) CVY_TRY(need_parcel(r, u, step));
 fail:
   return status;
 }
@@ -156,7 +156,7 @@ static cvy_status run_passes(cvy_replica *r, cvy_step *step) {
   const int index = r->setup.index, share = step->shares[index], staleness = r->setup.staleness;
   const int micro = cvy_replica_pass_size(r, share, step->group_size);
   const int32_t *const samples = step->samples + step->parts[index].offset;
-  const bool exchanges = !r->setup.alone && !r->setup.no_sync;
+  const bool exchanges = !r->lone && !r->setup.no_sync;
   for (int at = 0; at < share; at += micro) {
     const bool first = at == 0, last = at + micro >= share;
     cvy_pass pass = {.n = last ? share - at : micro,
@@ -164,11 +164,12 @@ static cvy_status run_passes(cvy_replica *r, cvy_step *step) {
                      .group_size = step->group_size,
                      .accumulate = !first,
                      .epoch = step->epoch,
-                     .parts = cvy_bn_sync_parts(step->bn, index),
+                     .parts = r->lone ? NULL : cvy_bn_sync_parts(step->bn, index),
                      .before_bucket = first && exchanges ? before_bucket : NULL,
                      .after_bucket = last && !r->setup.no_sync ? after_bucket : NULL,
                      .before_gradient = first && exchanges && staleness ? before_gradient : NULL,
                      .user = r};
+    if (first && r->lone && step->timed) CVY_TRY(note_time(r, &step->parts[index].began));
     if (first && exchanges && r->setup.no_overlap) CVY_TRY(cvy_replica_settle(r, step->number - staleness));
     cvy_instance_use_weights(r->instance, cvy_replica_set_of(r, step->number - staleness));
     CVY_TRY(cvy_replica_data_load(r->data, CVY_SET_TRAIN, samples + at, pass.n, step->epoch));

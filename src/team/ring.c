@@ -4,14 +4,18 @@
 
 #include "src/base/clock.h"
 #include "src/base/mem.h"
+#include "src/team/journal.h"
 
 struct cvy_ring {
   cvy_ring_params params;
   cvy_roster *roster;
   int n; /* devices */
   cvy_step slots[CVY_RUN_AHEAD_MOST + 1];
-  long next, finished; /* numbers of the whole run */
-  int epoch;           /* of the steps that begin; the caller's */
+  cvy_step redone;      /* the slot of steps that are redone */
+  cvy_journal *journal; /* NULL: a team of one, in which no device is left to redo a step */
+  long next, finished;  /* numbers of the whole run */
+  long redo;            /* the step that is redone, -1: none */
+  int epoch;            /* of the steps that begin; the caller's */
   bool stopping;
 };
 
@@ -50,7 +54,10 @@ cvy_status cvy_ring_create(const cvy_ring_params *params, cvy_ring **out) {
   r->params = *params;
   r->roster = params->roster;
   r->n = cvy_roster_size(params->roster);
+  r->redo = -1;
   for (int i = 0; i <= params->run_ahead; i++) CVY_TRY(make_step(r, &r->slots[i]));
+  if (r->n > 1) CVY_TRY(make_step(r, &r->redone));
+  if (r->n > 1) CVY_TRY(cvy_journal_create(params->batch, &r->journal));
   *out = r;
   return CVY_OK;
 fail:
@@ -63,11 +70,18 @@ void cvy_ring_destroy(cvy_ring **ring) {
   if (!r) return;
   for (int i = 0; i <= CVY_RUN_AHEAD_MOST; i++)
     if (r->slots[i].ring) free_step(r, &r->slots[i]);
+  if (r->redone.ring) free_step(r, &r->redone);
+  cvy_journal_destroy(&r->journal);
   cvy_free(r);
   *ring = NULL;
 }
 
 static cvy_step *slot_of(cvy_ring *r, long step) { return &r->slots[step % (r->params.run_ahead + 1)]; }
+
+/* The step that the exchange thread finishes next. */
+static cvy_step *oldest(cvy_ring *r) { return r->redo >= 0 ? &r->redone : slot_of(r, r->finished); }
+
+static int in_journal(const cvy_ring *r) { return r->journal ? cvy_journal_size(r->journal) : 0; }
 
 /* ---- caller ---- */
 
@@ -105,6 +119,7 @@ static cvy_status cut(cvy_ring *r, cvy_step *step) CVY_HOLDS(r->roster);
 static cvy_status cut(cvy_ring *r, cvy_step *step) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_shares_cut(r->params.shares, r->roster, step->n, step->all_shares));
+  step->lone = cvy_shares_lone_now(r->params.shares, r->roster);
   int at = 0;
   for (const int *before = step->all_shares; before < step->shares; before++) at += *before;
   for (int i = 0; i < r->n; at += step->shares[i++]) {
@@ -118,7 +133,8 @@ fail:
 
 static void await_recovery(cvy_ring *r) CVY_HOLDS(r->roster);
 static void await_recovery(cvy_ring *r) {
-  while (cvy_roster_halted(r->roster) && cvy_roster_status(r->roster) == CVY_OK) cvy_roster_wait(r->roster);
+  while ((cvy_roster_halted(r->roster) || r->redo >= 0) && cvy_roster_status(r->roster) == CVY_OK)
+    cvy_roster_wait(r->roster);
 }
 
 static bool any_lost(const cvy_ring *r) CVY_HOLDS(r->roster);
@@ -163,14 +179,15 @@ cvy_status cvy_ring_begin(cvy_ring *r) {
 
 uint64_t cvy_ring_begins(cvy_ring *r) {
   cvy_roster_lock(r->roster);
-  const bool at_rest = r->finished == r->next;
+  const bool at_rest = r->finished == r->next && r->redo < 0;
   cvy_roster_unlock(r->roster);
   return at_rest ? cvy_clock_ns() : 0;
 }
 
 cvy_status cvy_ring_wait(cvy_ring *r) {
   cvy_roster_lock(r->roster);
-  while ((r->finished < r->next || cvy_roster_halted(r->roster)) && cvy_roster_status(r->roster) == CVY_OK)
+  while ((r->finished < r->next || r->redo >= 0 || cvy_roster_halted(r->roster)) &&
+         cvy_roster_status(r->roster) == CVY_OK)
     cvy_roster_wait(r->roster);
   const cvy_status status = cvy_roster_status(r->roster);
   cvy_roster_unlock(r->roster);
@@ -196,8 +213,29 @@ long cvy_ring_finished(cvy_ring *r) {
   return finished;
 }
 
+long cvy_ring_truth(cvy_ring *r) {
+  cvy_roster_lock(r->roster);
+  const long truth = in_journal(r) ? cvy_journal_first(r->journal) : r->finished;
+  cvy_roster_unlock(r->roster);
+  return truth;
+}
+
+void cvy_ring_kept(cvy_ring *r) {
+  cvy_roster_lock(r->roster);
+  if (r->journal) cvy_journal_drop(r->journal, r->finished);
+  cvy_roster_unlock(r->roster);
+}
+
+bool cvy_ring_is_full(cvy_ring *r) {
+  cvy_roster_lock(r->roster);
+  const bool full = r->journal && in_journal(r) + (r->next - r->finished) >= cvy_journal_room(r->journal);
+  cvy_roster_unlock(r->roster);
+  return full;
+}
+
 void cvy_ring_renumber(cvy_ring *r, long step) {
   cvy_roster_lock(r->roster);
+  if (r->journal) cvy_journal_drop(r->journal, r->finished);
   r->next = r->finished = step;
   cvy_roster_unlock(r->roster);
 }
@@ -224,17 +262,17 @@ void cvy_ring_post_result(cvy_ring *r, cvy_step *step, int i, cvy_event *finishe
 cvy_ring_work cvy_ring_await_work(cvy_ring *r, cvy_step **step) {
   cvy_ring_work work = CVY_RING_STEP;
   cvy_roster_lock(r->roster);
-  while (!r->stopping &&
-         (cvy_roster_status(r->roster) != CVY_OK || (!cvy_roster_halted(r->roster) && r->finished == r->next)))
+  while (!r->stopping && (cvy_roster_status(r->roster) != CVY_OK ||
+                          (!cvy_roster_halted(r->roster) && r->finished == r->next && r->redo < 0)))
     cvy_roster_wait(r->roster);
   if (r->stopping) work = CVY_RING_STOP;
   else if (cvy_roster_halted(r->roster)) work = CVY_RING_RECOVER;
-  *step = slot_of(r, r->finished);
+  *step = oldest(r);
   cvy_roster_unlock(r->roster);
   return work;
 }
 
-cvy_step *cvy_ring_oldest(cvy_ring *r) { return slot_of(r, r->finished); }
+cvy_step *cvy_ring_oldest(cvy_ring *r) { return oldest(r); }
 
 bool cvy_ring_await_result(cvy_ring *r, cvy_step *step, int i, cvy_event **finished) {
   cvy_roster_lock(r->roster);
@@ -246,23 +284,62 @@ bool cvy_ring_await_result(cvy_ring *r, cvy_step *step, int i, cvy_event **finis
   return there;
 }
 
+static void forget_result(const cvy_ring *r, cvy_step *step, int i) {
+  if (!step->parts) return;
+  cvy_roster_lock(r->roster);
+  cvy_event *event = step->parts[i].finished;
+  step->parts[i].finished = NULL;
+  cvy_roster_unlock(r->roster);
+  if (event) cvy_roster_fns(r->roster, i)->forget(&event);
+}
+
 void cvy_ring_forget(cvy_ring *r, int i) {
-  for (int s = 0; s <= r->params.run_ahead; s++) {
-    cvy_roster_lock(r->roster);
-    cvy_event *event = r->slots[s].parts[i].finished;
-    r->slots[s].parts[i].finished = NULL;
-    cvy_roster_unlock(r->roster);
-    if (event) cvy_roster_fns(r->roster, i)->forget(&event);
+  for (int s = 0; s <= r->params.run_ahead; s++) forget_result(r, &r->slots[s], i);
+  forget_result(r, &r->redone, i);
+}
+
+static void post_all(cvy_ring *r) CVY_HOLDS(r->roster);
+static void post_all(cvy_ring *r) {
+  for (long step = r->finished; step < r->next; step++) post(r, slot_of(r, step));
+}
+
+/* Fills the slot of steps that are redone with this one. */
+static cvy_status take_redone(cvy_ring *r, long number) CVY_HOLDS(r->roster);
+static cvy_status take_redone(cvy_ring *r, long number) {
+  cvy_journal_get(r->journal, number, &r->redone);
+  r->redone.again = r->redone.redone = true;
+  r->redone.begun_ns = 0;
+  return cut(r, &r->redone);
+}
+
+/* A step is redone: the next one, or the steps under way. */
+static void go_on(cvy_ring *r) CVY_HOLDS(r->roster);
+static void go_on(cvy_ring *r) {
+  const long next = r->redo + 1;
+  if (r->redone.lone < 0) cvy_journal_drop(r->journal, next); /* the ledger has it */
+  r->redo = next < r->finished ? next : -1;
+  if (r->redo < 0) {
+    post_all(r);
+    return;
   }
+  const cvy_status status = take_redone(r, next);
+  if (status == CVY_OK) post(r, &r->redone);
+  else cvy_roster_fail(r->roster, status);
+}
+
+static void count(cvy_ring *r, const cvy_step *step, double ms) CVY_HOLDS(r->roster);
+static void count(cvy_ring *r, const cvy_step *step, double ms) {
+  if (r->journal && step->lone >= 0) cvy_journal_add(r->journal, step);
+  r->finished++;
+  cvy_roster_step_done(r->roster, step->shares, step->again ? 0 : ms); /* a recovery's time is not a usual step's */
+  cvy_shares_step_done(r->params.shares, r->roster);
 }
 
 void cvy_ring_finish(cvy_ring *r, cvy_status status, double ms) {
-  const cvy_step *const step = slot_of(r, r->finished);
   cvy_roster_lock(r->roster);
   if (status == CVY_OK) {
-    r->finished++;
-    cvy_roster_step_done(r->roster, step->shares, step->again ? 0 : ms); /* a recovery's time is not a usual step's */
-    cvy_shares_step_done(r->params.shares, r->roster);
+    if (r->redo >= 0) go_on(r);
+    else count(r, slot_of(r, r->finished), ms);
     cvy_roster_wake(r->roster);
   } else if (!cvy_roster_halt_for(r->roster, status) &&
              (!cvy_roster_halted(r->roster) || status != CVY_E_INTERRUPTED)) {
@@ -278,23 +355,44 @@ void cvy_ring_await_step(cvy_ring *r, cvy_step *step) {
 }
 
 void cvy_ring_await_steps(cvy_ring *r) {
+  if (r->redo >= 0) cvy_ring_await_step(r, &r->redone);
   for (long step = r->finished; step < r->next; step++) cvy_ring_await_step(r, slot_of(r, step));
 }
 
 int cvy_ring_under_way(cvy_ring *r) { return (int)(r->next - r->finished); }
 
+int cvy_ring_to_redo(cvy_ring *r) {
+  cvy_roster_lock(r->roster);
+  const int n = in_journal(r);
+  cvy_roster_unlock(r->roster);
+  return n;
+}
+
+static cvy_status cut_again(cvy_ring *r) CVY_HOLDS(r->roster);
+static cvy_status cut_again(cvy_ring *r) {
+  cvy_status status = CVY_OK;
+  r->redo = -1;
+  for (long step = r->finished; step < r->next; step++) {
+    slot_of(r, step)->again = true;
+    CVY_TRY(cut(r, slot_of(r, step)));
+  }
+  if (in_journal(r) == 0) return CVY_OK;
+  CVY_TRY(take_redone(r, cvy_journal_first(r->journal)));
+  r->redo = cvy_journal_first(r->journal);
+fail:
+  return status;
+}
+
 cvy_status cvy_ring_restart(cvy_ring *r, bool (*may_restart)(void *user), void *user, bool *again) {
   cvy_status status = CVY_OK;
   cvy_roster_lock(r->roster);
   *again = cvy_roster_has_faults(r->roster);
-  for (long step = r->finished; !*again && status == CVY_OK && step < r->next; step++) {
-    slot_of(r, step)->again = true;
-    status = cut(r, slot_of(r, step));
-  }
+  if (!*again) status = cut_again(r);
   if (status == CVY_OK && !*again && cvy_roster_status(r->roster) == CVY_OK) *again = !may_restart(user);
   if (status == CVY_OK && !*again && cvy_roster_status(r->roster) == CVY_OK) {
     cvy_roster_resume(r->roster);
-    for (long step = r->finished; step < r->next; step++) post(r, slot_of(r, step));
+    if (r->redo >= 0) post(r, &r->redone);
+    else post_all(r);
   }
   cvy_roster_unlock(r->roster);
   return status;

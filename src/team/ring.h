@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * The steps under way: the caller begins them, workers enqueue them, the exchange thread finishes them in order. At
  * most run_ahead + 1 are under way, in as many slots. Steps [finished, next) are under way; they have the numbers of
- * the whole run. */
+ * the whole run. Finished steps that a lone device has alone stay in a journal; if it is lost, the others redo them
+ * first, one after the other. */
 #ifndef CVY_TEAM_RING_H
 #define CVY_TEAM_RING_H
 
@@ -37,6 +38,8 @@ typedef struct cvy_step {
   long number;
   int n;                  /* samples of the whole batch */
   bool again;             /* a device was lost in it, and the others do it again */
+  bool redone;            /* it was finished, by a device that was lost with its weights (journal.h) */
+  int lone;               /* the device that updates its own weights in it (shares.h); -1: gradients cross */
   int group_size;         /* of batch normalisation; 0: one group per share */
   struct cvy_bn_sync *bn; /* batch statistics over all shares; NULL: over groups or shares */
   cvy_update_params update;
@@ -91,6 +94,13 @@ cvy_status cvy_ring_await_more(cvy_ring *ring, long finished, bool wait, bool *m
 /* Number of the next step, and how many are finished. */
 long cvy_ring_next_number(cvy_ring *ring);
 long cvy_ring_finished(cvy_ring *ring);
+/* The first step that the ledger lacks, of those that began: the next one, or an older one that a lone device has
+ * done. */
+long cvy_ring_truth(cvy_ring *ring);
+/* With no step under way: the ledger has all finished steps. */
+void cvy_ring_kept(cvy_ring *ring);
+/* A step must not begin before that: there is no room to keep it for being done again. */
+bool cvy_ring_is_full(cvy_ring *ring);
 /* With no step under way: the next one has this number. */
 void cvy_ring_renumber(cvy_ring *ring, long step);
 /* Ends the exchange thread: its next work is CVY_RING_STOP. */
@@ -106,13 +116,13 @@ void cvy_ring_forget(cvy_ring *ring, int i);
 /* ---- exchange thread ---- */
 
 typedef enum cvy_ring_work { CVY_RING_STEP, CVY_RING_RECOVER, CVY_RING_STOP } cvy_ring_work;
-/* Waits for work. *step: the oldest step under way. */
+/* Waits for work. *step: the oldest step under way, or one in front of it that is redone. */
 cvy_ring_work cvy_ring_await_work(cvy_ring *ring, cvy_step **step);
-/* The oldest step under way. */
+/* That step. */
 cvy_step *cvy_ring_oldest(cvy_ring *ring);
 /* Waits until device i has posted its result; *finished is the caller's. False: the team was halted. */
 bool cvy_ring_await_result(cvy_ring *ring, cvy_step *step, int i, cvy_event **finished);
-/* Ends the oldest step after ms milliseconds. By `status` it is finished (CVY_OK), done again without the device that
+/* Ends that step after ms milliseconds. By `status` it is finished (CVY_OK), done again without the device that
  * failed, or ends the run. */
 void cvy_ring_finish(cvy_ring *ring, cvy_status status, double ms);
 /* Wait until no worker is inside a task of the step, or of any step under way (the caller may call the second, when the
@@ -120,7 +130,9 @@ void cvy_ring_finish(cvy_ring *ring, cvy_status status, double ms);
 void cvy_ring_await_step(cvy_ring *ring, cvy_step *step);
 void cvy_ring_await_steps(cvy_ring *ring);
 int cvy_ring_under_way(cvy_ring *ring);
-/* Cuts the steps under way anew, hands them out again and lifts the halt. *again: a device has failed meanwhile, and
+/* How many finished steps are redone when the team goes on: a lost device has them alone. */
+int cvy_ring_to_redo(cvy_ring *ring);
+/* Cuts the steps under way anew, hands them out again, behind those that are redone, and lifts the halt. *again: a device has failed meanwhile, and
  * nothing was done. may_restart: called with the roster's lock, before any thread goes on; if it says no, *again is
  * true, too. Fails as cvy_shares_cut. */
 cvy_status cvy_ring_restart(cvy_ring *ring, bool (*may_restart)(void *user), void *user, bool *again);

@@ -7,9 +7,11 @@
 
 struct cvy_shares {
   cvy_roster *roster;
-  int n, first, n_own;    /* devices of the fleet; the place of this node's first one; this node's */
-  bool *agreed;           /* in a fleet: which devices are there, as the nodes have agreed; else NULL */
-  bool sync;              /* each share must fit in one pass */
+  int n, first, n_own; /* devices of the fleet; the place of this node's first one; this node's */
+  bool *agreed;        /* in a fleet: which devices are there, as the nodes have agreed; else NULL */
+  bool sync;           /* each share must fit in one pass */
+  bool may_be_lone;
+  int lone;               /* with the lock: the lone device, -1: none */
   cvy_split_params split; /* of the next step */
   double *values;         /* the split's, one per device */
   int *full, *done;       /* of a full batch: at present, and in the newest finished step */
@@ -19,7 +21,7 @@ struct cvy_shares {
   int *shares_there;
 };
 
-cvy_status cvy_shares_create(cvy_roster *roster, const cvy_split_params *split, int first, bool sync,
+cvy_status cvy_shares_create(cvy_roster *roster, const cvy_split_params *split, int first, bool sync, bool may_be_lone,
                              cvy_shares **out) {
   cvy_status status = CVY_OK;
   const size_t n = (size_t)split->n_devices;
@@ -31,6 +33,8 @@ cvy_status cvy_shares_create(cvy_roster *roster, const cvy_split_params *split, 
                     .first = first < 0 ? 0 : first,
                     .n_own = cvy_roster_size(roster),
                     .sync = sync,
+                    .may_be_lone = may_be_lone,
+                    .lone = -1,
                     .split = *split,
                     .values = cvy_calloc(n, sizeof(double)),
                     .full = cvy_calloc(n, sizeof(int)),
@@ -173,6 +177,17 @@ static int bound(cvy_shares *s, int n, int whole) {
   return most;
 }
 
+/* The only device that gets samples, -1: several do. */
+static int find_lone(const cvy_shares *s, const bool *any) {
+  int lone = -1;
+  for (int i = 0; s->may_be_lone && i < s->n_own; i++) {
+    if (!any[i]) continue;
+    if (lone >= 0) return -1;
+    lone = i;
+  }
+  return lone;
+}
+
 cvy_status cvy_shares_find(cvy_shares *s, int most, int *share_max) {
   cvy_status status = CVY_OK;
   const int group = s->split.group > 1 ? s->split.group : 1; /* batch and group never change */
@@ -195,6 +210,7 @@ cvy_status cvy_shares_find(cvy_shares *s, int most, int *share_max) {
   cvy_roster_lock(s->roster);
   memcpy(s->full, full, (size_t)s->n * sizeof *full);
   for (int i = 0; i < s->n_own; i++) cvy_roster_set_idle(s->roster, i, !any[i]);
+  s->lone = find_lone(s, any);
   cvy_roster_unlock(s->roster);
 fail:
   cvy_free(any);
@@ -208,6 +224,18 @@ void cvy_shares_leave_room(cvy_shares *s, int few, int *share_max) {
   for (int i = 0; i < s->n_own; i++)
     if (s->full[s->first + i] == 0 && share_max[i] < few) share_max[i] = few;
   cvy_roster_unlock(s->roster);
+}
+
+int cvy_shares_lone_now(const cvy_shares *s, const cvy_roster *roster) {
+  (void)roster;
+  return s->lone;
+}
+
+int cvy_shares_lone(cvy_shares *s) {
+  cvy_roster_lock(s->roster);
+  const int lone = s->lone;
+  cvy_roster_unlock(s->roster);
+  return lone;
 }
 
 void cvy_shares_full(cvy_shares *s, int *out) {

@@ -15,8 +15,9 @@ typedef struct cvy_shares cvy_shares;
 
 /* `split`: the rule, for all devices; its values are copied. first: in a fleet, the place of this node's first device
  * among all; else -1. sync: batch statistics of the whole batch, so that each share must fit in one pass (no fleet).
- * CVY_E_MEMORY. */
-cvy_status cvy_shares_create(cvy_roster *roster, const cvy_split_params *split, int first, bool sync, cvy_shares **out);
+ * may_be_lone: a device with all samples updates its own weights. CVY_E_MEMORY. */
+cvy_status cvy_shares_create(cvy_roster *roster, const cvy_split_params *split, int first, bool sync, bool may_be_lone,
+                             cvy_shares **out);
 void cvy_shares_destroy(cvy_shares **shares);
 
 /* How many devices the shares are for, and the place of this node's first one. */
@@ -42,13 +43,18 @@ cvy_status cvy_shares_of_samples(cvy_shares *shares, int n, int *out);
 cvy_status cvy_shares_of_batch(cvy_shares *shares, int n, int *out);
 /* Computes the shares of a full batch for cvy_shares_full. share_max: the largest share that each device of this node
  * can get in a batch of any size up to `most`, since rounding may give a shorter batch a larger share. Notes in the
- * roster which devices are idle. */
+ * roster which devices are idle, and which one is lone. */
 cvy_status cvy_shares_find(cvy_shares *shares, int most, int *share_max);
 /* After cvy_shares_find: share_max of devices without a share of a full batch becomes at least `few`, so that they can
  * be tried. */
 void cvy_shares_leave_room(cvy_shares *shares, int few, int *share_max);
 /* The same rule with these shares: CVY_E_ARGUMENT with `sync` if one does not fit in one pass. */
 cvy_status cvy_shares_check_room(const cvy_shares *shares, const int *counts);
+
+/* The lone device: it gets all samples of every batch, and updates its own weights. -1: there is none, and gradients
+ * cross. As cvy_shares_find has found; the second one for holders of the lock. */
+int cvy_shares_lone(cvy_shares *shares);
+int cvy_shares_lone_now(const cvy_shares *shares, const cvy_roster *roster) CVY_HOLDS(roster);
 
 /* The present shares of a full batch. */
 void cvy_shares_full(cvy_shares *shares, int *out);

@@ -111,6 +111,13 @@ fail:
   return status;
 }
 
+/* The host sums no gradients that only one device has: that device updates its own weights, with the same arithmetic.
+ * Not where gradients are rounded on their way, or weights are older than a step. */
+static bool may_be_lone(const cvy_team *team) {
+  const cvy_team_params *const p = &team->params;
+  return !p->fleet && !p->inference && !p->no_sync && p->staleness == 0 && p->exchange == CVY_EXCHANGE_FP32;
+}
+
 static cvy_status make_shares(cvy_team *team) {
   cvy_status status = CVY_OK;
   cvy_team_params *const p = &team->params;
@@ -128,7 +135,7 @@ static cvy_status make_shares(cvy_team *team) {
   CVY_REQUIRE(noted, CVY_E_MEMORY, "out of host memory");
   if (split.rule == CVY_RULE_EVEN) split.values = NULL;
   CVY_TRY(cvy_rebalance_resume(p, cvy_opening_everyone(team->opening), cvy_team_any_split(team), &split, noted));
-  CVY_TRY(cvy_shares_create(team->roster, &split, first, sync, &team->shares));
+  CVY_TRY(cvy_shares_create(team->roster, &split, first, sync, may_be_lone(team), &team->shares));
 fail:
   cvy_free(noted);
   return status;
@@ -161,6 +168,7 @@ fail:
 
 typedef struct open_args {
   const cvy_opening *opening;
+  cvy_shares *shares;
   const int *share_max;
 } open_args;
 
@@ -168,7 +176,8 @@ static cvy_status open_replica(void *device, void *arg) {
   cvy_replica *const r = device;
   const open_args *const a = arg;
   const cvy_replica_params params = cvy_opening_params(a->opening, r->setup.index);
-  return cvy_replica_open(r, &params, a->share_max[r->setup.index]);
+  const bool lone = cvy_shares_lone(a->shares) == r->setup.index;
+  return cvy_replica_open(r, &params, a->share_max[r->setup.index], lone);
 }
 
 static cvy_status open_clock(void *device, void *arg) {
@@ -250,8 +259,7 @@ static cvy_status start_steps(cvy_team *team) {
                                                      .mail = mail,
                                                      .pool = team->pool,
                                                      .timeline = team->timeline,
-                                                     .crosses = !cvy_team_is_alone(team) && !p->no_sync,
-                                                     .on_device = cvy_team_is_alone(team) && !p->no_sync,
+                                                     .no_sync = p->no_sync,
                                                      .packed = p->exchange == CVY_EXCHANGE_BF16,
                                                      .fault_stops = p->fault_stops,
                                                      .most_samples = cvy_team_most_samples(team),
@@ -331,7 +339,7 @@ static cvy_status make_team(cvy_team *team, const cvy_team_params *params, int *
   if (team->params.device_timeout_s > 0)
     CVY_TRY(cvy_watch_start(team->roster, team->params.device_timeout_s, replace_exchange, team, &team->watch));
   CVY_TRY(cvy_opening_tune(team->opening, team->roster, share_max));
-  CVY_TRY(cvy_roster_call_all(team->roster, open_replica, &(open_args){team->opening, share_max}));
+  CVY_TRY(cvy_roster_call_all(team->roster, open_replica, &(open_args){team->opening, team->shares, share_max}));
   CVY_TRY(cvy_pool_create(cores > 1 ? (int)(cores < 16 ? cores : 16) : 1, &team->pool));
   CVY_TRY(cvy_rebalance_start(team, &team->rebalance));
   if (!team->rebalance) CVY_TRY(cvy_shares_check_room(team->shares, share_max));

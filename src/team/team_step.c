@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "src/team/inside.h"
+#include "src/team/publish.h"
 #include "src/team/rebalance.h"
 
 static cvy_status check_samples(const cvy_team *team, const int32_t *samples, int n) {
@@ -33,6 +33,7 @@ cvy_status cvy_team_step(cvy_team *team, const int32_t *samples, int n, float lr
   CVY_TRY(check_samples(team, samples, n));
   CVY_REQUIRE(isfinite(lr), CVY_E_ARGUMENT, "learning rate %g: must be finite", (double)lr);
   CVY_TRY(cvy_roster_settle(team->roster));
+  if (cvy_ring_is_full(team->ring)) CVY_TRY(cvy_team_sync(team));
   const uint64_t begun_ns = cvy_ring_begins(team->ring);
   cvy_step *const step = cvy_ring_next(team->ring);
   if (team->rebalance) CVY_TRY(cvy_rebalance_step(team->rebalance, step));

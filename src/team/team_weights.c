@@ -73,7 +73,7 @@ cvy_status cvy_team_load_except(cvy_team *team, const char *path, const char *gl
   cvy_globs skip = {0};
   CVY_REQUIRE(cvy_ledger_is_initialised(team->ledger), CVY_E_ARGUMENT,
               "there are no weights to keep (%s): call cvy_team_init first", globs);
-  CVY_TRY(cvy_team_sync(team)); /* a team of one has its weights on the device */
+  CVY_TRY(cvy_team_sync(team)); /* a lone device has the weights */
   CVY_TRY(cvy_globs_read("init-skip", globs, false, &skip));
   CVY_TRY(load(team, path, &skip));
 fail:
@@ -129,7 +129,7 @@ static cvy_status get_weights(cvy_team *team, int i, float **w) {
   read_args args = {.team = team};
   bool there;
   *w = NULL;
-  CVY_TRY(cvy_ring_wait(team->ring));
+  CVY_TRY(cvy_team_sync_for_all(team));
   CVY_TRY(cvy_team_call(team, i, read_weights, &args, &there));
   *w = args.w;
 fail:
@@ -206,6 +206,7 @@ cvy_status cvy_team_verify(cvy_team *team) {
   const size_t n = team->layout->n_floats, bytes = n * sizeof(float);
   CVY_TRY(cvy_ring_wait(team->ring));
   if (cvy_team_is_alone(team)) return CVY_OK; /* its device holds the only copy */
+  CVY_TRY(cvy_team_sync(team));
   const float *const master = cvy_ledger_w(team->ledger);
   const XXH64_hash_t want = XXH64(master, bytes, 0);
   for (int r = 0; r < cvy_roster_size(team->roster); r++) {

@@ -199,7 +199,7 @@ cvy_status cvy_team_forward(cvy_team *team, const cvy_tensor *x, cvy_tensor **lo
               x->shape.h, x->shape.w, x->shape.c);
   CVY_REQUIRE(cvy_ledger_is_initialised(team->ledger), CVY_E_ARGUMENT,
               "there are no weights yet: call cvy_team_init or cvy_team_load first");
-  CVY_TRY(cvy_ring_wait(team->ring));
+  CVY_TRY(cvy_team_sync_for_all(team));
   CVY_TRY(tensor_create(team, x->replica, x->n, &team->net->layers[team->net->output].shape, &y));
   forward_args args = {.x = x, .y = y};
   status = call_there(team, x->replica, forward, &args);
