@@ -115,7 +115,8 @@ typedef struct train_run {
   cvy_net *net;
   cvy_data *data;
   int32_t *samples;
-  int n; /* devices */
+  int n;          /* devices */
+  cvy_team *team; /* the present one; open until its results are printed, as a driver may die at its end */
   device_times *times;
   bench_samples step_ms;
   bench_spread spread;
@@ -152,7 +153,7 @@ fail:
   return status;
 }
 
-static cvy_status open_team(train_run *run, bool profile, cvy_team **team) {
+static cvy_status open_team(train_run *run, bool profile) {
   cvy_status status = CVY_OK;
   const cvy_team_params params = {.batch = (int)run->options->batch,
                                   .inference = run->options->inference,
@@ -167,12 +168,12 @@ static cvy_status open_team(train_run *run, bool profile, cvy_team **team) {
   progress_status("preparing the devices (kernels are compiled the first time)");
   wait_line_begin();
   wait_line_preparing(run->devices);
-  CVY_TRY(cvy_team_create(run->devices, run->net, &params, team));
-  CVY_TRY(cvy_team_init(*team, &(cvy_init_params){.kind = CVY_INIT_HE}));
-  CVY_TRY(cvy_team_attach(*team, run->data));
+  CVY_TRY(cvy_team_create(run->devices, run->net, &params, &run->team));
+  CVY_TRY(cvy_team_init(run->team, &(cvy_init_params){.kind = CVY_INIT_HE}));
+  CVY_TRY(cvy_team_attach(run->team, run->data));
   if (run->options->inference) wait_line_evaluating();
   else wait_line_first_step();
-  CVY_TRY(run_steps(run, *team, 1, NULL));
+  CVY_TRY(run_steps(run, run->team, 1, NULL));
 fail:
   progress_wait_end();
   return status;
@@ -180,10 +181,9 @@ fail:
 
 static cvy_status measure_rate(train_run *run) {
   cvy_status status = CVY_OK;
-  cvy_team *team = NULL;
-  CVY_TRY(open_team(run, false, &team));
+  CVY_TRY(open_team(run, false));
   progress_status("measuring steps");
-  CVY_TRY(run_steps(run, team, (int)run->options->steps, &run->step_ms));
+  CVY_TRY(run_steps(run, run->team, (int)run->options->steps, &run->step_ms));
   run->spread = bench_spread_of(&run->step_ms);
   run->best_ms = run->step_ms.values[0]; /* sorted */
   struct rusage usage;
@@ -191,13 +191,12 @@ static cvy_status measure_rate(train_run *run) {
   for (int i = 0; i < run->n; i++) {
     cvy_replica_info info;
     device_times *const t = &run->times[i];
-    if (!cvy_team_replica(team, i, &info)) continue;
+    if (!cvy_team_replica(run->team, i, &info)) continue;
     t->share = info.share, t->micro_batch = info.micro_batch, t->device_bytes = info.device_bytes, t->math = info.math;
     run->device_mib += (double)info.device_bytes / (1 << 20);
   }
-  run->choices = json_loads(cvy_team_conv_choices(team), 0, NULL);
+  run->choices = json_loads(cvy_team_conv_choices(run->team), 0, NULL);
 fail:
-  cvy_team_destroy(&team);
   return status;
 }
 
@@ -289,13 +288,13 @@ static void print_device(const train_run *run, const device_times *t, const char
 
 static cvy_status measure_breakdown(train_run *run, json_t *devices) {
   cvy_status status = CVY_OK;
-  cvy_team *team = NULL;
   const int steps = (int)run->options->steps;
-  CVY_TRY(open_team(run, true, &team));
-  for (int i = 0; i < run->n; i++) CVY_TRY(cvy_profile_collect(team->replicas[i].device, ignore_times, NULL));
+  cvy_team_destroy(&run->team);
+  CVY_TRY(open_team(run, true));
+  for (int i = 0; i < run->n; i++) CVY_TRY(cvy_profile_collect(run->team->replicas[i].device, ignore_times, NULL));
   progress_status("measuring kernels");
   const uint64_t begin = cvy_clock_ns();
-  CVY_TRY(run_steps(run, team, steps, NULL));
+  CVY_TRY(run_steps(run, run->team, steps, NULL));
   run->profiled_ms = 1e3 * cvy_clock_seconds_since(begin) / steps;
   for (int i = 0; i < run->n; i++) {
     device_times *const t = &run->times[i];
@@ -303,10 +302,10 @@ static cvy_status measure_breakdown(train_run *run, json_t *devices) {
       program_warn("%s: no breakdown, as its driver's times of kernels are wrong", cvy_devices_label(run->devices, i));
       continue;
     }
-    t->instance = team->replicas[i].instance;
+    t->instance = run->team->replicas[i].instance;
     t->units = cvy_calloc((size_t)t->instance->plan->n_units + 2, sizeof *t->units);
     CVY_REQUIRE(t->units, CVY_E_MEMORY, "no memory for the times of layers");
-    CVY_TRY(cvy_profile_collect(team->replicas[i].device, add_times, t));
+    CVY_TRY(cvy_profile_collect(run->team->replicas[i].device, add_times, t));
     sum_up(t, steps);
     t->between_ms = run->profiled_ms - t->kernels_ms;
     if (!bench_to_stdout(run->options->json)) print_device(run, t, cvy_devices_label(run->devices, i));
@@ -324,7 +323,6 @@ fail:
     cvy_free(run->times[i].units);
     run->times[i].units = NULL;
   }
-  cvy_team_destroy(&team);
   return status;
 }
 
@@ -533,6 +531,8 @@ fail:
   code = program_exit_code(status);
   if (code == EXIT_DONE && options.json && !program_write_json(options.json, result_json(&run, json_incref(devices))))
     code = EXIT_FAILED;
+  fflush(stdout);
+  cvy_team_destroy(&run.team);
   json_decref(devices);
   json_decref(run.choices);
   cvy_data_destroy(&run.data);
