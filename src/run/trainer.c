@@ -20,7 +20,7 @@
 #include "src/team/rebalance.h"
 #include "src/team/replica_data.h"
 
-/* A team of one: seconds between two states on the host. */
+/* Of a lone device: seconds between two states on the host. */
 enum { SNAPSHOT_S = 30 };
 
 typedef struct trainer {
@@ -47,7 +47,7 @@ typedef struct trainer {
   bool has_event; /* `event` is taken and not yet passed on */
   cvy_team_event event;
   float *probabilities;     /* of on_answers, for the largest set that is evaluated; NULL: no node wants them */
-  cvy_run_position on_host; /* position of the newest state on the host, in a team of one */
+  cvy_run_position on_host; /* position of the newest state on the host, which may be behind a lone device */
   uint64_t on_host_ns;
   cvy_train_result result;
 } trainer;
@@ -214,6 +214,7 @@ static cvy_status take_results(trainer *t, bool all) {
     t->total_ms += r.ms;
     t->total_images += r.images;
     t->result.last_loss = r.loss;
+    if (t->at.step <= cvy_ring_truth(t->team->ring)) t->on_host = t->at;
     watch_loss(t, &r);
     if (r.stops && t->stops_after < 0) t->stops_after = r.step;
     if (t->p.on_step && t->p.on_step(t->p.user, &r, t->at.epoch, t->steps_per_epoch, lr_of(t, r.step))) ask_to_stop(t);
@@ -276,7 +277,7 @@ static cvy_status measure(trainer *t, cvy_set set, double *accuracy) {
   *accuracy = -1;
   if (!wants(t, set) || t->stopping) return CVY_OK;
   const cvy_status status = cvy_team_classify(t->team, set, t->probabilities, &eval);
-  if (status == CVY_OK && cvy_ledger_steps(t->team->ledger) == t->at.step) note_on_host(t);
+  if (status == CVY_OK && cvy_ring_truth(t->team->ring) == t->at.step) note_on_host(t);
   if (status == CVY_OK) *accuracy = eval.accuracy;
   if (status == CVY_OK && t->p.on_answers)
     t->p.on_answers(t->p.user, &(cvy_train_answers){.set = set,

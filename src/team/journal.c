@@ -47,7 +47,6 @@ void cvy_journal_destroy(cvy_journal **journal) {
   *journal = NULL;
 }
 
-long cvy_journal_first(const cvy_journal *j) { return j->first; }
 int cvy_journal_size(const cvy_journal *j) { return j->size; }
 int cvy_journal_room(const cvy_journal *j) { return j->room; }
 

@@ -15,8 +15,7 @@ enum { CVY_JOURNAL_STEPS = 1024 };
 /* For steps of up to `batch` samples. CVY_E_MEMORY. */
 cvy_status cvy_journal_create(int batch, cvy_journal **out);
 void cvy_journal_destroy(cvy_journal **journal);
-/* Steps [first, first + size) are there. */
-long cvy_journal_first(const cvy_journal *journal);
+/* How many steps are there. */
 int cvy_journal_size(const cvy_journal *journal);
 /* The most that there may be: CVY_JOURNAL_STEPS, fewer of large batches. */
 int cvy_journal_room(const cvy_journal *journal);

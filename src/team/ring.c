@@ -14,6 +14,7 @@ struct cvy_ring {
   cvy_step redone;      /* the slot of steps that are redone */
   cvy_journal *journal; /* NULL: a team of one, in which no device is left to redo a step */
   long next, finished;  /* numbers of the whole run */
+  long truth;           /* the first step that the ledger lacks, of those that began, or the next one */
   long redo;            /* the step that is redone, -1: none */
   int epoch;            /* of the steps that begin; the caller's */
   bool stopping;
@@ -215,13 +216,14 @@ long cvy_ring_finished(cvy_ring *r) {
 
 long cvy_ring_truth(cvy_ring *r) {
   cvy_roster_lock(r->roster);
-  const long truth = in_journal(r) ? cvy_journal_first(r->journal) : r->finished;
+  const long truth = r->truth;
   cvy_roster_unlock(r->roster);
   return truth;
 }
 
 void cvy_ring_kept(cvy_ring *r) {
   cvy_roster_lock(r->roster);
+  r->truth = r->finished;
   if (r->journal) cvy_journal_drop(r->journal, r->finished);
   cvy_roster_unlock(r->roster);
 }
@@ -236,7 +238,7 @@ bool cvy_ring_is_full(cvy_ring *r) {
 void cvy_ring_renumber(cvy_ring *r, long step) {
   cvy_roster_lock(r->roster);
   if (r->journal) cvy_journal_drop(r->journal, r->finished);
-  r->next = r->finished = step;
+  r->next = r->finished = r->truth = step;
   cvy_roster_unlock(r->roster);
 }
 
@@ -316,7 +318,10 @@ static cvy_status take_redone(cvy_ring *r, long number) {
 static void go_on(cvy_ring *r) CVY_HOLDS(r->roster);
 static void go_on(cvy_ring *r) {
   const long next = r->redo + 1;
-  if (r->redone.lone < 0) cvy_journal_drop(r->journal, next); /* the ledger has it */
+  if (r->redone.lone < 0) { /* the ledger has it */
+    r->truth = next;
+    cvy_journal_drop(r->journal, next);
+  }
   r->redo = next < r->finished ? next : -1;
   if (r->redo < 0) {
     post_all(r);
@@ -331,6 +336,7 @@ static void count(cvy_ring *r, const cvy_step *step, double ms) CVY_HOLDS(r->ros
 static void count(cvy_ring *r, const cvy_step *step, double ms) {
   if (r->journal && step->lone >= 0) cvy_journal_add(r->journal, step);
   r->finished++;
+  if (step->lone < 0) r->truth = r->finished;
   cvy_roster_step_done(r->roster, step->shares, step->again ? 0 : ms); /* a recovery's time is not a usual step's */
   cvy_shares_step_done(r->params.shares, r->roster);
 }
@@ -377,8 +383,8 @@ static cvy_status cut_again(cvy_ring *r) {
     CVY_TRY(cut(r, slot_of(r, step)));
   }
   if (in_journal(r) == 0) return CVY_OK;
-  CVY_TRY(take_redone(r, cvy_journal_first(r->journal)));
-  r->redo = cvy_journal_first(r->journal);
+  CVY_TRY(take_redone(r, r->truth));
+  r->redo = r->truth;
 fail:
   return status;
 }
