@@ -321,6 +321,15 @@ fail:
   return status;
 }
 
+/* Every other device has memory of its own for what goes up. */
+static float *stage(void *device, int parcel, long step) {
+  sim_device *const d = device;
+  if (!d->open) sim_fail("device %d is closed and is asked for its memory", d->index);
+  if (d->index % 2 == 0) return NULL;
+  return is_running(d, parcel) ? d->sent_running[set_of(d, step)]
+                               : d->sent[set_of(d, step)] + bucket_of(d, parcel)->offset;
+}
+
 static cvy_status upload(void *device, int parcel, long step, const float *from, void *mapped, cvy_upload *out) {
   cvy_status status = CVY_OK;
   sim_device *const d = device;
@@ -328,13 +337,15 @@ static cvy_status upload(void *device, int parcel, long step, const float *from,
   cvy_roster_lock(d->roster);
   if (cvy_roster_is_idle(d->roster, d->index)) sim_fail("device %d is idle and gets weights", d->index);
   cvy_roster_unlock(d->roster);
+  const float *const staged = stage(device, parcel, step);
+  if (staged && from != staged) sim_fail("device %d: weights come from other memory than its own", d->index);
   CVY_TRY(operate(d, "upload"));
   if (mapped) enqueue(&d->up, &d->mapped[parcel], &(bool){false}, sizeof(bool), true);
   if (mapped && d->net->staleness) out->unmapped = make_event(&d->up);
-  if (is_running(d, parcel)) enqueue(&d->up, d->running, from, d->net->layout.n_running_floats * sizeof *from, true);
+  if (is_running(d, parcel)) enqueue(&d->up, d->running, from, d->net->layout.n_running_floats * sizeof *from, !staged);
   else
     enqueue(&d->up, d->w[set_of(d, step)] + bucket_of(d, parcel)->offset, from,
-            bucket_of(d, parcel)->size * sizeof *from, true);
+            bucket_of(d, parcel)->size * sizeof *from, !staged);
   out->done = make_event(&d->up);
 fail:
   return status;
@@ -362,6 +373,7 @@ const cvy_member_fns sim_device_fns = {.step = run_step,
                                        .put_residual = put_residual,
                                        .get_residual = get_residual,
                                        .await = await,
+                                       .stage = stage,
                                        .upload = upload,
                                        .forget = forget,
                                        .beats = beats,

@@ -62,7 +62,7 @@ typedef struct sim_device {
   bool mapped[SIM_BUCKETS + 1]; /* parcels that the device must not write */
   sim_queue down, up;
   /* the host's, which its transfers write */
-  float host_grad[SIM_FLOATS], host_sums[2];
+  float host_grad[SIM_FLOATS], host_sums[2], sent[2][SIM_FLOATS], sent_running[2][2]; /* what goes up, by parity */
   uint16_t host_packed[SIM_FLOATS];
   sim_result results[4]; /* of steps in turn */
 } sim_device;

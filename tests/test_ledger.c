@@ -50,6 +50,14 @@ static void expect(const cvy_update_params *p, float g, float *w, float *v, floa
   *w = fmaf(-p->lr, d, *w);
 }
 
+static void update_piece(cvy_ledger *s, cvy_pool *pool, const cvy_update_params *update, size_t offset, size_t size,
+                         const void *const *parts, int n_parts, bool packed) {
+  cvy_ledger_update(
+      s, pool, update,
+      &(cvy_ledger_piece){
+          .offset = offset, .size = size, .parts = parts, .n_parts = n_parts, .packed = packed, .scale = 1});
+}
+
 /* Several steps of updates by the pool against the formula; `w` and `v` get the last truth. */
 static void run_host(check_device *d, const cvy_update_params *p, int threads, const float *w0, float *const *g,
                      float *w, float *const *v) {
@@ -65,8 +73,8 @@ static void run_host(check_device *d, const cvy_update_params *p, int threads, c
     float *const before = check_floats(d, FLOATS);
     memcpy(before, cvy_ledger_w(s), FLOATS * sizeof(float));
     const cvy_update_params update = numbered(p, step);
-    cvy_ledger_update(s, pool, &update, 1, 0, cut, whole, PARTS, false);
-    cvy_ledger_update(s, pool, &update, 1, cut, FLOATS - cut, rest, PARTS, false);
+    update_piece(s, pool, &update, 0, cut, whole, PARTS, false);
+    update_piece(s, pool, &update, cut, FLOATS - cut, rest, PARTS, false);
     check_same(d, "truth before advance", cvy_ledger_w(s), before, 1, FLOATS);
     cvy_ledger_advance(s);
   }
@@ -133,11 +141,44 @@ CHECK_TEST(parts) {
       for (int p = 1; p < counts[i]; p++) sum += parts[p][j];
       want[j] = -sum;
     }
-    cvy_ledger_update(s, NULL, &update, 1, 0, FLOATS, at, counts[i], false);
+    update_piece(s, NULL, &update, 0, FLOATS, at, counts[i], false);
     cvy_ledger_advance(s);
     check_same(d, "w", cvy_ledger_w(s), want, 1, FLOATS);
     cvy_ledger_destroy(&s);
     check_case_end(d);
+  }
+}
+
+/* New weights go to every copy as they go to the ledger, and to nothing around it, also by several threads. */
+CHECK_TEST(copies) {
+  enum { MOST = 3, AT = 1000, SIZE = FLOATS - 2 * AT };
+  const cvy_update_params update = {.lr = 0.1f, .momentum = 0.9f};
+  case_rng r = check_rng_make(d, 0);
+  float *const *const g = make_gradients(d, &r);
+  const void *const parts[PARTS] = {g[0], g[1], g[2]};
+  for (int n = 0; n <= MOST; n++) {
+    float *copies[MOST], *inner[MOST];
+    cvy_ledger *s;
+    cvy_pool *pool;
+    check_ok(cvy_pool_create(3, &pool));
+    check_ok(cvy_ledger_create(&layout, cvy_update_moments(&update), false, &s));
+    for (int c = 0; c < MOST; c++) {
+      copies[c] = check_floats(d, FLOATS);
+      inner[c] = copies[c] + AT;
+      for (int i = 0; i < FLOATS; i++) copies[c][i] = -1;
+    }
+    cvy_ledger_update(
+        s, pool, &update,
+        &(cvy_ledger_piece){
+            .offset = AT, .size = SIZE, .parts = parts, .n_parts = PARTS, .scale = 1, .copies = inner, .n_copies = n});
+    for (int c = 0; c < MOST; c++)
+      for (int i = 0; i < FLOATS; i++) {
+        const float want = c < n && i >= AT && i < AT + SIZE ? cvy_ledger_next_w(s)[i] : -1;
+        if (memcmp(&copies[c][i], &want, sizeof want) != 0)
+          check_fail(d, "copy %d of %d has %g at %d, not %g", c, n, (double)copies[c][i], i, (double)want);
+      }
+    cvy_ledger_destroy(&s);
+    cvy_pool_destroy(&pool);
   }
 }
 
@@ -169,8 +210,8 @@ CHECK_TEST(packed) {
     for (int i = 0; i < 2; i++) check_ok(cvy_ledger_create(&layout, cvy_update_moments(update), false, &s[i]));
     for (int step = 0; step < STEPS; step++) {
       const cvy_update_params now = numbered(update, step);
-      cvy_ledger_update(s[0], NULL, &now, 1, 0, FLOATS, wide, n_parts, false);
-      cvy_ledger_update(s[1], pool, &now, 1, 0, FLOATS, packed, n_parts, true);
+      update_piece(s[0], NULL, &now, 0, FLOATS, wide, n_parts, false);
+      update_piece(s[1], pool, &now, 0, FLOATS, packed, n_parts, true);
       for (int i = 0; i < 2; i++) cvy_ledger_advance(s[i]);
     }
     check_same(d, "w", cvy_ledger_w(s[1]), cvy_ledger_w(s[0]), 1, FLOATS);

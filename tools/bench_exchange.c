@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * convoy bench exchange: the exchange of a training step without the training. The same calls in the same order as in
- * src/team: the host maps or reads the gradients, adds them in device order, updates its weights, and writes the new
- * ones to every device. Once as floats, and once with gradients packed to bfloat16 on the device (--exchange bf16 of
- * convoy train). */
+ * src/team: the host maps or reads the gradients, adds them in device order, updates its weights, also in the pinned
+ * memory of each device that has some (team/staging.h), and writes the new ones to every device. Once as floats, and
+ * once with gradients packed to bfloat16 on the device (--exchange bf16 of convoy train). */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@
 #include "src/nn/graph.h"
 #include "src/ops/compress.h"
 #include "src/team/ledger.h"
+#include "src/team/staging.h"
 #include "tools/bench.h"
 #include "tools/progress.h"
 #include "tools/signals.h"
@@ -71,9 +72,10 @@ static const option_table table = {
         "bucket comes to the host and goes back, then a step's whole exchange of all\n"
         "devices together, and the host's sum and update by themselves, while nothing\n"
         "crosses: devices + 2 times the gradients' bytes (bf16: devices/2 + 2) are read and\n"
-        "written, at a rate that can be compared with what the host copies (bytes read and\n"
-        "written). Each size twice, as --exchange of convoy train has it: fp32, and bf16, where\n"
-        "gradients are packed to half the bytes on the device first.",
+        "written, once more for each device with memory of its own, at a rate that can be\n"
+        "compared with what the host copies (bytes read and written). Each size twice, as\n"
+        "--exchange of convoy train has it: fp32, and bf16, where gradients are packed to half\n"
+        "the bytes on the device first.",
     .after =
         "A device that shares the host's memory maps its gradients: nothing is copied then.\n"
         "JSON: {\"version\", \"word\", \"model\", \"gradient_bytes\", \"devices\": [{\"device\",\n"
@@ -89,7 +91,8 @@ static const option_table table = {
 typedef struct exchange_bucket {
   cvy_buffer *gradient, *weight, *residual, *pack;
   cvy_event *read, *written;
-  void *mapped; /* where the device shares the host's memory */
+  void *part;  /* where the gradient lies on the host */
+  bool mapped; /* in mapped memory */
 } exchange_bucket;
 
 /* A device's gradients and weights. */
@@ -99,20 +102,18 @@ typedef struct exchange_part {
   cvy_compress *compress;
   cvy_buffer *gradients, *weights, *residuals, *packs; /* residuals, packs: bf16 */
   exchange_bucket *buckets;
-  cvy_pinned *staging; /* else */
-  float *staging_host;
-  bool map;
+  cvy_staging *staging;
 } exchange_part;
 
 typedef struct exchange_run {
   const exchange_options *options;
   cvy_devices *devices;
   cvy_net *net;
-  cvy_layout flat; /* one vector as long as the network's */
+  cvy_layout flat; /* one vector as long as the network's, and its buckets */
   cvy_ledger *ledger;
   cvy_pool *pool;
   exchange_part *parts;
-  int n_parts, n_buckets;
+  int n_parts;
   bool packs; /* gradients cross as bfloat16 */
   size_t bucket_floats;
   double copy_gbs; /* of the host with all its threads: bytes read and written */
@@ -120,10 +121,7 @@ typedef struct exchange_run {
 
 /* ---- buckets ---- */
 
-static size_t floats_of(const exchange_run *run, int bucket) {
-  const size_t first = (size_t)bucket * run->bucket_floats, left = run->flat.n_floats - first;
-  return left < run->bucket_floats ? left : run->bucket_floats;
-}
+static size_t floats_of(const exchange_run *run, int bucket) { return run->flat.buckets[bucket].size; }
 
 /* The buffer of a device's bucket that crosses to the host. */
 static cvy_buffer *crossing(const exchange_run *run, const exchange_part *p, int b) {
@@ -136,7 +134,7 @@ static size_t bytes_of(const exchange_run *run, size_t floats) {
 static void forget_buckets(exchange_run *run) {
   for (int d = 0; d < run->n_parts; d++) {
     exchange_part *const p = &run->parts[d];
-    for (int b = 0; p->buckets && b < run->n_buckets; b++) {
+    for (int b = 0; p->buckets && b < run->flat.n_buckets; b++) {
       exchange_bucket *const one = &p->buckets[b];
       cvy_buffer **const slices[] = {&one->gradient, &one->weight, &one->residual, &one->pack};
       cvy_event_destroy(&one->read);
@@ -146,7 +144,9 @@ static void forget_buckets(exchange_run *run) {
     cvy_free(p->buckets);
     p->buckets = NULL;
   }
-  run->n_buckets = 0;
+  cvy_free(run->flat.buckets);
+  run->flat.buckets = NULL;
+  run->flat.n_buckets = 0;
 }
 
 /* Cuts everything into buckets of about so many MiB: slices begin at multiples of CVY_SLICE_ALIGN bytes, packed ones
@@ -157,13 +157,19 @@ static cvy_status make_buckets(exchange_run *run, double mib) {
   run->bucket_floats = wanted < run->flat.n_floats ? wanted : run->flat.n_floats;
   const size_t n = (run->flat.n_floats + run->bucket_floats - 1) / run->bucket_floats;
   CVY_REQUIRE(n <= BUCKETS_MAX, CVY_E_ARGUMENT, "%zu buckets of %g MiB: at most %d are possible", n, mib, BUCKETS_MAX);
-  run->n_buckets = (int)n;
+  run->flat.buckets = cvy_calloc(n, sizeof *run->flat.buckets);
+  CVY_REQUIRE(run->flat.buckets, CVY_E_MEMORY, "no memory for %zu buckets", n);
+  for (size_t b = 0, at = 0; b < n; b++, at += run->bucket_floats) {
+    const size_t left = run->flat.n_floats - at;
+    run->flat.buckets[b] = (cvy_bucket){.offset = at, .size = left < run->bucket_floats ? left : run->bucket_floats};
+  }
+  run->flat.n_buckets = (int)n;
   for (int d = 0; d < run->n_parts; d++) {
     exchange_part *const p = &run->parts[d];
     p->buckets = cvy_calloc(n, sizeof *p->buckets);
     CVY_REQUIRE(p->buckets, CVY_E_MEMORY, "no memory for %zu buckets", n);
-    for (int b = 0; b < run->n_buckets; b++) {
-      const size_t at = (size_t)b * run->bucket_floats * sizeof(float), size = floats_of(run, b) * sizeof(float);
+    for (int b = 0; b < run->flat.n_buckets; b++) {
+      const size_t at = run->flat.buckets[b].offset * sizeof(float), size = floats_of(run, b) * sizeof(float);
       CVY_TRY(cvy_buffer_slice(p->gradients, at, size, &p->buckets[b].gradient));
       CVY_TRY(cvy_buffer_slice(p->weights, at, size, &p->buckets[b].weight));
       CVY_TRY(cvy_buffer_slice(p->residuals, at, size, &p->buckets[b].residual));
@@ -176,27 +182,19 @@ fail:
 
 /* ---- one bucket of one device ---- */
 
-/* *packed: the event of its end. */
-static cvy_status start_pack(exchange_run *run, exchange_part *p, int b, cvy_event **packed) {
-  cvy_status status = CVY_OK;
-  CVY_TRY(cvy_compress_run(p->compress, p->device.queue, floats_of(run, b), p->buckets[b].gradient,
-                           p->buckets[b].residual, p->buckets[b].pack));
-  CVY_TRY(cvy_queue_marker(p->device.queue, packed));
-  CVY_TRY(cvy_queue_flush(p->device.queue));
-fail:
-  return status;
-}
-
-/* The host memory that a bucket arrives in. */
-static void *arrival(const exchange_run *run, const exchange_part *p, int b) {
-  return p->map ? p->buckets[b].mapped : p->staging_host + (size_t)b * run->bucket_floats;
+static cvy_status start_pack(exchange_run *run, exchange_part *p, int b) {
+  return cvy_compress_run(p->compress, p->device.queue, floats_of(run, b), p->buckets[b].gradient,
+                          p->buckets[b].residual, p->buckets[b].pack);
 }
 
 static cvy_status start_read(exchange_run *run, exchange_part *p, int b, cvy_event *after) {
+  cvy_status status = CVY_OK;
   exchange_bucket *const one = &p->buckets[b];
-  const size_t bytes = bytes_of(run, floats_of(run, b));
-  return p->map ? cvy_buffer_map(p->queue, crossing(run, p, b), bytes, after, &one->mapped, &one->read)
-                : cvy_buffer_read(p->queue, crossing(run, p, b), 0, bytes, arrival(run, p, b), after, &one->read);
+  CVY_TRY(cvy_staging_fetch(p->staging, b, crossing(run, p, b), bytes_of(run, floats_of(run, b)), after, &one->part,
+                            &one->mapped, &one->read));
+  CVY_TRY(cvy_queue_flush(p->queue));
+fail:
+  return status;
 }
 
 static cvy_status end_read(exchange_part *p, int b) {
@@ -205,11 +203,14 @@ static cvy_status end_read(exchange_part *p, int b) {
   return status;
 }
 
-static cvy_status start_write(exchange_run *run, exchange_part *p, int b, const float *from) {
+/* From the device's pinned memory; without it from the state's next generation. */
+static cvy_status start_write(exchange_run *run, exchange_part *p, int b) {
   cvy_status status = CVY_OK;
   exchange_bucket *const one = &p->buckets[b];
-  if (one->mapped) CVY_TRY(cvy_buffer_unmap(p->upload, crossing(run, p, b), one->mapped));
-  one->mapped = NULL;
+  const float *const staged = cvy_staging_target(p->staging, b, 0);
+  const float *const from = staged ? staged : cvy_ledger_next_w(run->ledger) + run->flat.buckets[b].offset;
+  if (one->mapped) CVY_TRY(cvy_buffer_unmap(p->upload, crossing(run, p, b), one->part));
+  one->mapped = false;
   CVY_TRY(cvy_buffer_write(p->upload, one->weight, 0, floats_of(run, b) * sizeof(float), from, NULL, &one->written));
   CVY_TRY(cvy_queue_flush(p->upload));
 fail:
@@ -230,10 +231,7 @@ static cvy_status measure_bucket(exchange_run *run, exchange_part *p, bench_spre
     if (up.n == BENCH_SAMPLES_MAX) break;
     uint64_t start = cvy_clock_ns();
     if (run->packs) {
-      cvy_event *packed = NULL;
-      status = start_pack(run, p, 0, &packed);
-      cvy_event_destroy(&packed);
-      CVY_TRY(status);
+      CVY_TRY(start_pack(run, p, 0));
       CVY_TRY(cvy_queue_finish(p->device.queue));
       if (i > 0) packing.values[packing.n++] = 1e3 * cvy_clock_seconds_since(start);
     }
@@ -242,7 +240,7 @@ static cvy_status measure_bucket(exchange_run *run, exchange_part *p, bench_spre
     CVY_TRY(end_read(p, 0));
     if (i > 0) up.values[up.n++] = 1e3 * cvy_clock_seconds_since(start); /* the first one touches the memory */
     start = cvy_clock_ns();
-    CVY_TRY(start_write(run, p, 0, cvy_ledger_w(run->ledger)));
+    CVY_TRY(start_write(run, p, 0));
     CVY_TRY(cvy_queue_finish(p->upload));
     cvy_event_destroy(&p->buckets[0].written);
     if (i > 0) down.values[down.n++] = 1e3 * cvy_clock_seconds_since(start);
@@ -256,31 +254,44 @@ fail:
 
 /* ---- all buckets of all devices ---- */
 
-/* Adds up bucket b of all devices and updates it, into the state's next generation. */
+/* Adds up bucket b of all devices and updates it, into the state's next generation and the devices' pinned memory. */
 static void update_bucket(exchange_run *run, int b) {
   static const void *parts[DEVICES_MAX];
+  static float *copies[DEVICES_MAX];
   const cvy_update_params update = {.lr = 0.01f};
-  const size_t at = (size_t)b * run->bucket_floats, n = floats_of(run, b);
-  for (int d = 0; d < run->n_parts; d++) parts[d] = arrival(run, &run->parts[d], b);
-  cvy_ledger_update(run->ledger, run->pool, &update, 1, at, n, parts, run->n_parts, run->packs);
+  int n_copies = 0;
+  for (int d = 0; d < run->n_parts; d++) {
+    float *const staged = cvy_staging_target(run->parts[d].staging, b, 0);
+    parts[d] = run->parts[d].buckets[b].part;
+    if (staged) copies[n_copies++] = staged;
+  }
+  cvy_ledger_update(run->ledger, run->pool, &update,
+                    &(cvy_ledger_piece){.offset = run->flat.buckets[b].offset,
+                                        .size = floats_of(run, b),
+                                        .parts = parts,
+                                        .n_parts = run->n_parts,
+                                        .packed = run->packs,
+                                        .scale = 1,
+                                        .copies = copies,
+                                        .n_copies = n_copies});
 }
 
-static const float *next_weights(const exchange_run *run, int b) {
-  return cvy_ledger_next_w(run->ledger) + (size_t)b * run->bucket_floats;
+/* Behind what the compute queue holds, as at the end of a layer's backward. */
+static cvy_status send_bucket(exchange_run *run, exchange_part *p, int b) {
+  cvy_status status = CVY_OK;
+  cvy_event *ready = NULL;
+  if (run->packs) CVY_TRY(start_pack(run, p, b));
+  CVY_TRY(cvy_queue_marker(p->device.queue, &ready));
+  CVY_TRY(start_read(run, p, b, ready));
+fail:
+  cvy_event_destroy(&ready);
+  return status;
 }
 
 static cvy_status start_all_reads(exchange_run *run) {
   cvy_status status = CVY_OK;
-  for (int b = 0; b < run->n_buckets; b++) {
-    for (int d = 0; d < run->n_parts; d++) {
-      cvy_event *packed = NULL;
-      if (run->packs) status = start_pack(run, &run->parts[d], b, &packed);
-      if (status == CVY_OK) status = start_read(run, &run->parts[d], b, packed);
-      cvy_event_destroy(&packed);
-      CVY_TRY(status);
-    }
-  }
-  for (int d = 0; d < run->n_parts; d++) CVY_TRY(cvy_queue_flush(run->parts[d].queue));
+  for (int b = 0; b < run->flat.n_buckets; b++)
+    for (int d = 0; d < run->n_parts; d++) CVY_TRY(send_bucket(run, &run->parts[d], b));
 fail:
   return status;
 }
@@ -291,7 +302,7 @@ static cvy_status end_all_writes(exchange_run *run) {
   cvy_ledger_advance(run->ledger);
 fail:
   for (int d = 0; d < run->n_parts; d++)
-    for (int b = 0; b < run->n_buckets; b++) cvy_event_destroy(&run->parts[d].buckets[b].written);
+    for (int b = 0; b < run->flat.n_buckets; b++) cvy_event_destroy(&run->parts[d].buckets[b].written);
   return status;
 }
 
@@ -299,10 +310,10 @@ fail:
 static cvy_status exchange_all(exchange_run *run) {
   cvy_status status = CVY_OK;
   CVY_TRY(start_all_reads(run));
-  for (int b = 0; b < run->n_buckets; b++) {
+  for (int b = 0; b < run->flat.n_buckets; b++) {
     for (int d = 0; d < run->n_parts; d++) CVY_TRY(end_read(&run->parts[d], b));
     update_bucket(run, b);
-    for (int d = 0; d < run->n_parts; d++) CVY_TRY(start_write(run, &run->parts[d], b, next_weights(run, b)));
+    for (int d = 0; d < run->n_parts; d++) CVY_TRY(start_write(run, &run->parts[d], b));
   }
 fail:;
   const cvy_status ended = end_all_writes(run);
@@ -313,13 +324,13 @@ fail:;
 static cvy_status update_all(exchange_run *run, double *ms) {
   cvy_status status = CVY_OK;
   CVY_TRY(start_all_reads(run));
-  for (int b = 0; b < run->n_buckets; b++)
+  for (int b = 0; b < run->flat.n_buckets; b++)
     for (int d = 0; d < run->n_parts; d++) CVY_TRY(end_read(&run->parts[d], b));
   const uint64_t start = cvy_clock_ns();
-  for (int b = 0; b < run->n_buckets; b++) update_bucket(run, b);
+  for (int b = 0; b < run->flat.n_buckets; b++) update_bucket(run, b);
   *ms = 1e3 * cvy_clock_seconds_since(start);
-  for (int b = 0; b < run->n_buckets; b++)
-    for (int d = 0; d < run->n_parts; d++) CVY_TRY(start_write(run, &run->parts[d], b, next_weights(run, b)));
+  for (int b = 0; b < run->flat.n_buckets; b++)
+    for (int d = 0; d < run->n_parts; d++) CVY_TRY(start_write(run, &run->parts[d], b));
 fail:;
   const cvy_status ended = end_all_writes(run);
   return status != CVY_OK ? status : ended;
@@ -386,7 +397,7 @@ fail:
 /* ---- the word ---- */
 
 static void part_close(exchange_part *p) {
-  cvy_pinned_destroy(&p->staging);
+  cvy_staging_destroy(&p->staging);
   cvy_buffer_destroy(&p->gradients);
   cvy_buffer_destroy(&p->weights);
   cvy_buffer_destroy(&p->residuals);
@@ -403,7 +414,6 @@ static cvy_status part_open(exchange_run *run, int i) {
   cvy_buffer_destroy(&p->device.flush); /* caches are left alone: in a step the gradients have just been written */
   p->queue = cvy_device_transfer_queue(p->device.cl);
   p->upload = cvy_device_upload_queue(p->device.cl);
-  p->map = cvy_device_get_facts(p->device.cl)->host_unified;
   CVY_TRY(cvy_buffer_create(p->device.cl, bytes, &p->gradients));
   CVY_TRY(cvy_buffer_create(p->device.cl, bytes, &p->weights));
   CVY_TRY(cvy_buffer_create(p->device.cl, bytes, &p->residuals));
@@ -414,12 +424,7 @@ static cvy_status part_open(exchange_run *run, int i) {
   CVY_TRY(cvy_buffer_fill(p->queue, p->residuals, 0, bytes, 0));
   CVY_TRY(cvy_buffer_fill(p->queue, p->packs, 0, bytes / 2, 0));
   CVY_TRY(cvy_queue_finish(p->queue));
-  if (!p->map) {
-    void *host = NULL;
-    CVY_TRY(cvy_pinned_create(p->device.cl, bytes, &p->staging, &host));
-    memset(host, 0, bytes);
-    p->staging_host = host;
-  }
+  CVY_TRY(cvy_staging_create(p->device.cl, &run->flat, 0, &p->staging));
 fail:
   return status;
 }
@@ -459,29 +464,33 @@ static cvy_status measure_size(exchange_run *run, double mib, bool print, json_t
         json_object_get(json_array_get(devices, (size_t)d), "rows"),
         json_pack("{ss sI so sf so sf sf}", "exchange", kind, "bucket_bytes", (json_int_t)bytes, "pack_ms",
                   run->packs ? json_real(pack.median) : json_null(), "to_host_ms", up.median, "to_host_gbs",
-                  p->map ? json_null() : json_real(up_gbs), "to_device_ms", down.median, "to_device_gbs", down_gbs));
+                  cvy_staging_maps(p->staging) ? json_null() : json_real(up_gbs), "to_device_ms", down.median,
+                  "to_device_gbs", down_gbs));
     if (!print) continue;
     progress_end();
     printf("%-40.40s %-8s %10.3f %8s ", p->device.label, kind, bytes / (1 << 20), "");
     if (run->packs) printf("%8.3f", pack.median);
     else printf("%8s", "-");
     printf(" %12.3f ", up.median);
-    if (p->map) printf("%9s", "mapped");
+    if (cvy_staging_maps(p->staging)) printf("%9s", "mapped");
     else printf("%9.1f", up_gbs);
     printf(" %12.3f %9.1f\n", down.median, down_gbs);
   }
   CVY_TRY(measure_team(run, &whole, &update));
-  const double touched = (double)bytes_of(run, run->flat.n_floats) * run->n_parts + 8.0 * (double)run->flat.n_floats,
+  int staged = 0;
+  for (int d = 0; d < run->n_parts; d++) staged += !cvy_staging_maps(run->parts[d].staging);
+  const double touched = (double)bytes_of(run, run->flat.n_floats) * run->n_parts +
+                         (8.0 + 4.0 * staged) * (double)run->flat.n_floats,
                host_gbs = touched / update.median * 1e-6;
   json_array_append_new(
       team, json_pack("{ss sI si sf sf sf sf sf}", "exchange", kind, "bucket_bytes", (json_int_t)bytes, "buckets",
-                      run->n_buckets, "exchange_ms", whole.median, "exchange_ms_low", whole.low, "exchange_ms_high",
-                      whole.high, "update_ms", update.median, "update_gbs", host_gbs));
+                      run->flat.n_buckets, "exchange_ms", whole.median, "exchange_ms_low", whole.low,
+                      "exchange_ms_high", whole.high, "update_ms", update.median, "update_gbs", host_gbs));
   if (print) {
     printf(
         "  all together %-25s %-8s %10.3f %8d  exchange %.3f ms +- %.1f %%; host alone %.3f ms, %.1f GB/s, %.0f %% of "
         "its copy\n",
-        "", kind, bytes / (1 << 20), run->n_buckets, whole.median, 50 * (whole.high - whole.low) / whole.median,
+        "", kind, bytes / (1 << 20), run->flat.n_buckets, whole.median, 50 * (whole.high - whole.low) / whole.median,
         update.median, host_gbs, 100 * host_gbs / run->copy_gbs);
     fflush(stdout);
   }
@@ -507,7 +516,7 @@ int bench_exchange_main(int argc, char **argv) {
   team = json_array();
   for (int d = 0; d < run.n_parts; d++) {
     json_t *const device = bench_device_json(&run.parts[d].device);
-    json_object_set_new(device, "mapped", json_boolean(run.parts[d].map));
+    json_object_set_new(device, "mapped", json_boolean(cvy_staging_maps(run.parts[d].staging)));
     json_object_set_new(device, "rows", json_array());
     json_array_append_new(devices, device);
   }

@@ -6,14 +6,18 @@
 
 #include "src/base/mem.h"
 
-/* One job at a time. Threads take pieces by an atomic counter, so a slow thread does not hold up the others. */
+/* One job at a time. Threads take pieces by an atomic counter, so a slow thread does not hold up the others. Waking a
+ * thread takes tens of microseconds, as long as a small job does altogether: the caller begins at once, waits at the end for
+ * those alone that have joined the job, and closes it to the rest. It wakes two threads, and each that joins wakes two
+ * more. */
 struct cvy_pool {
   cvy_mutex lock;
   cvy_cond start, done;
   cvy_thread *threads;
   int n_workers;
   unsigned job; /* grows by one per cvy_pool_run */
-  int busy;     /* workers that have not finished this job */
+  bool open;    /* workers may still join the job */
+  int busy;     /* workers that have joined the job and not left it */
   bool quit;
   size_t n, piece;
   atomic_size_t next;
@@ -32,15 +36,22 @@ static void work(cvy_pool *pool) {
   }
 }
 
+/* Unless all pieces are taken. */
+static void wake_two(cvy_pool *pool) {
+  for (int i = 0; i < 2 && atomic_load(&pool->next) * pool->piece < pool->n; i++) cvy_cond_wake_one(&pool->start);
+}
+
 static void *worker(void *arg) {
   cvy_pool *const pool = arg;
   unsigned seen = 0;
   cvy_mutex_lock(&pool->lock);
   for (;;) {
-    while (!pool->quit && pool->job == seen) cvy_cond_wait(&pool->start, &pool->lock);
+    while (!pool->quit && (!pool->open || pool->job == seen)) cvy_cond_wait(&pool->start, &pool->lock);
     if (pool->quit) break;
     seen = pool->job;
+    pool->busy++;
     cvy_mutex_unlock(&pool->lock);
+    wake_two(pool);
     work(pool);
     cvy_mutex_lock(&pool->lock);
     if (--pool->busy == 0) cvy_cond_wake_one(&pool->done);
@@ -102,12 +113,13 @@ void cvy_pool_run(cvy_pool *pool, size_t n, size_t grain, void (*fn)(void *arg, 
   pool->fn = fn;
   pool->arg = arg;
   atomic_store(&pool->next, 0);
-  pool->busy = pool->n_workers;
+  pool->open = true;
   pool->job++;
-  cvy_cond_wake_all(&pool->start);
   cvy_mutex_unlock(&pool->lock);
+  wake_two(pool);
   work(pool);
   cvy_mutex_lock(&pool->lock);
+  pool->open = false;
   while (pool->busy > 0) cvy_cond_wait(&pool->done, &pool->lock);
   cvy_mutex_unlock(&pool->lock);
 }

@@ -101,9 +101,11 @@ static cvy_status measure_exchange(void *device, void *arg) {
   cvy_status status = CVY_OK;
   cvy_replica *const r = device;
   const round_args *const a = arg;
+  const float *const w = cvy_ledger_w(a->team->ledger);
+  CVY_TRY(cvy_replica_stage_all(r, w));
   for (int round = 0; round < 2; round++) {
     const uint64_t start = cvy_clock_ns();
-    CVY_TRY(cvy_replica_cross(r, cvy_ledger_w(a->team->ledger)));
+    CVY_TRY(cvy_replica_cross(r, w));
     a->pass_s[r->setup.index] = cvy_clock_seconds_since(start);
   }
 fail:
@@ -112,7 +114,8 @@ fail:
 
 /* ---- the host's work ---- */
 
-/* Seconds of adding up a part from each device and of the update, into the generation that is not the truth. */
+/* Seconds of adding up a part from each device and of the update, into the generation that is not the truth and into
+ * the memory from which the devices' weights are uploaded. No upload is under way. */
 static cvy_status measure_host(cvy_team *team, double *seconds) {
   cvy_status status = CVY_OK;
   const int n_devices = cvy_roster_size(team->roster);
@@ -120,8 +123,9 @@ static cvy_status measure_host(cvy_team *team, double *seconds) {
   const cvy_update_params update = cvy_team_update(&team->params, 0, 1);
   const bool packs = team->params.exchange == CVY_EXCHANGE_BF16;
   const void **const parts = cvy_calloc((size_t)n_devices, sizeof *parts);
+  float **const copies = cvy_calloc((size_t)n_devices, sizeof *copies);
   uint16_t *const packed = cvy_calloc(packs ? l->n_floats : 1, sizeof *packed);
-  CVY_REQUIRE(parts && packed, CVY_E_MEMORY, "out of host memory");
+  CVY_REQUIRE(parts && copies && packed, CVY_E_MEMORY, "out of host memory");
   /* pages that were never written would share one page of memory */
   memset(packed, 0, (packs ? l->n_floats : 1) * sizeof *packed);
   for (int round = 0; round < 2; round++) {
@@ -129,13 +133,27 @@ static cvy_status measure_host(cvy_team *team, double *seconds) {
     for (int b = 0; b < l->n_buckets; b++) {
       const size_t at = l->buckets[b].offset, size = l->buckets[b].size;
       const void *const part = packs ? (void *)(packed + at) : cvy_ledger_w(team->ledger) + at;
-      for (int i = 0; i < n_devices; i++) parts[i] = part;
-      cvy_ledger_update(team->ledger, team->pool, &update, 1, at, size, parts, n_devices, packs);
+      int n_copies = 0;
+      for (int i = 0; i < n_devices; i++) {
+        float *const staged = cvy_replica_fns.stage(&team->replicas[i], b, 0);
+        parts[i] = part;
+        if (staged) copies[n_copies++] = staged;
+      }
+      cvy_ledger_update(team->ledger, team->pool, &update,
+                        &(cvy_ledger_piece){.offset = at,
+                                            .size = size,
+                                            .parts = parts,
+                                            .n_parts = n_devices,
+                                            .packed = packs,
+                                            .scale = 1,
+                                            .copies = copies,
+                                            .n_copies = n_copies});
     }
     *seconds = cvy_clock_seconds_since(start);
   }
 fail:
   cvy_free(parts);
+  cvy_free(copies);
   cvy_free(packed);
   return status;
 }

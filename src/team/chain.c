@@ -236,8 +236,12 @@ static void update(cvy_chain *c, int u, size_t at, size_t size, float scale) {
   const void *const total[] = {p->sum + at};
   if (p->running) cvy_ledger_update_running(c->ledger, total, 1);
   else
-    cvy_ledger_update(c->ledger, c->params.pool, &c->step->update, scale,
-                      l->buckets[cvy_chain_parcel_at(c, u)].offset + at, size, total, 1, false);
+    cvy_ledger_update(c->ledger, c->params.pool, &c->step->update,
+                      &(cvy_ledger_piece){.offset = l->buckets[cvy_chain_parcel_at(c, u)].offset + at,
+                                          .size = size,
+                                          .parts = total,
+                                          .n_parts = 1,
+                                          .scale = scale});
 }
 
 static cvy_status parcel_down(cvy_chain *c, int u, int previous, int next) {

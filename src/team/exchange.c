@@ -20,8 +20,10 @@ struct cvy_exchange {
   cvy_chain *chain; /* in a fleet */
   int n;            /* devices */
   cvy_mail **mail;
-  const void **parts;    /* of the parcel: one per device with samples */
-  double *losses;        /* of the step: one per device with samples */
+  const void **parts; /* of the parcel: one per device with samples */
+  float **staged; /* one per device: where its upload of the parcel is taken from, and already lies; NULL: not yet */
+  float **copies; /* those that are not NULL */
+  double *losses; /* of the step: one per device with samples */
   cvy_grad_norm *norm;   /* of gradients that are summed here; NULL: not computed */
   float *sums;           /* the whole gradient, with `norm` */
   double grad_norm;      /* of the step; negative: not computed */
@@ -65,10 +67,42 @@ fail:
   return status;
 }
 
-/* The ledger's next generation of a bucket whose gradient is in x->sums. */
-static void update_from_sum(cvy_exchange *x, const cvy_step *step, const cvy_bucket *b, float scale) {
-  const void *const sum[] = {x->sums + b->offset};
-  cvy_ledger_update(x->ledger, x->params.pool, &step->update, scale, b->offset, b->size, sum, 1, false);
+static bool wants_weights(cvy_exchange *x, int i) {
+  cvy_roster_lock(x->roster);
+  const bool wants = cvy_roster_state(x->roster, i) != CVY_LOST && !cvy_roster_is_idle(x->roster, i);
+  cvy_roster_unlock(x->roster);
+  return wants;
+}
+
+/* This thread alone takes lost devices out, so the memory is there until the parcel has been given. */
+static float *stage_of(cvy_exchange *x, int i, int parcel, long step) {
+  return cvy_roster_fns(x->roster, i)->stage(cvy_roster_device(x->roster, i), parcel, step);
+}
+
+/* The ledger's next generation of the bucket, written to the memory of uploads in the same pass. */
+static void update_bucket(cvy_exchange *x, const cvy_step *step, int bucket, const void *const *parts, int n_parts,
+                          bool packed, float scale) {
+  const cvy_bucket *const b = &cvy_ledger_layout(x->ledger)->buckets[bucket];
+  int n_copies = 0;
+  for (int i = 0; i < x->n; i++) {
+    x->staged[i] = wants_weights(x, i) ? stage_of(x, i, bucket, step->number + 1) : NULL;
+    if (x->staged[i]) x->copies[n_copies++] = x->staged[i];
+  }
+  cvy_ledger_update(x->ledger, x->params.pool, &step->update,
+                    &(cvy_ledger_piece){.offset = b->offset,
+                                        .size = b->size,
+                                        .parts = parts,
+                                        .n_parts = n_parts,
+                                        .packed = packed,
+                                        .scale = scale,
+                                        .copies = x->copies,
+                                        .n_copies = n_copies});
+}
+
+/* The same from a gradient that is in x->sums. */
+static void update_from_sum(cvy_exchange *x, const cvy_step *step, int bucket, float scale) {
+  const void *const sum[] = {x->sums + cvy_ledger_layout(x->ledger)->buckets[bucket].offset};
+  update_bucket(x, step, bucket, sum, 1, false, scale);
 }
 
 /* The ledger's next generation of the parcel; with a limit for the gradient's norm its sum alone. */
@@ -82,18 +116,21 @@ static void update(cvy_exchange *x, const cvy_step *step, int parcel, int n_part
   if (x->norm) {
     cvy_ledger_add(x->params.pool, x->sums + b->offset, false, b->size, x->parts, n_parts, x->params.packed);
     cvy_grad_norm_add(x->norm, x->params.pool, b->offset, b->size, x->sums + b->offset);
-    if (!clips(x)) update_from_sum(x, step, b, 1);
+    if (!clips(x)) update_from_sum(x, step, parcel, 1);
     return;
   }
-  cvy_ledger_update(x->ledger, x->params.pool, &step->update, 1, b->offset, b->size, x->parts, n_parts,
-                    x->params.packed);
+  update_bucket(x, step, parcel, x->parts, n_parts, x->params.packed, 1);
 }
 
-static bool wants_weights(cvy_exchange *x, int i) {
-  cvy_roster_lock(x->roster);
-  const bool wants = cvy_roster_state(x->roster, i) != CVY_LOST && !cvy_roster_is_idle(x->roster, i);
-  cvy_roster_unlock(x->roster);
-  return wants;
+/* Where device i's upload is taken from. The update has written it there; running values, and what a fleet's chain has
+ * updated, are copied. */
+static const float *source_of(cvy_exchange *x, int i, int parcel, long step, const float *from, size_t n) {
+  float *at = x->staged[i];
+  x->staged[i] = NULL;
+  if (at) return at;
+  at = stage_of(x, i, parcel, step);
+  if (at) memcpy(at, from, n * sizeof *at);
+  return at ? at : from;
 }
 
 static cvy_status give(cvy_exchange *x, int i, int parcel, long step, const float *from) {
@@ -111,10 +148,15 @@ static cvy_status give_all(cvy_exchange *x, const cvy_step *step, int parcel) {
   cvy_status status = CVY_OK;
   const uint64_t since = cvy_timeline_now(x->timeline);
   const cvy_layout *const l = cvy_ledger_layout(x->ledger);
-  const float *const from = parcel == l->n_buckets ? cvy_ledger_next_running(x->ledger)
-                                                   : cvy_ledger_next_w(x->ledger) + l->buckets[parcel].offset;
-  for (int i = 0; i < x->n; i++)
-    if (wants_weights(x, i)) CVY_TRY(give(x, i, parcel, step->number + 1, from));
+  const bool running = parcel == l->n_buckets;
+  const float *const from =
+      running ? cvy_ledger_next_running(x->ledger) : cvy_ledger_next_w(x->ledger) + l->buckets[parcel].offset;
+  const size_t floats = running ? cvy_layout_moving(l) : l->buckets[parcel].size;
+  for (int i = 0; i < x->n; i++) {
+    if (!wants_weights(x, i)) continue;
+    const float *const source = source_of(x, i, parcel, step->number + 1, from, floats);
+    CVY_TRY(give(x, i, parcel, step->number + 1, source));
+  }
   cvy_timeline_work(x->timeline, CVY_WORK_GIVE, -1, parcel, step->number, since);
 fail:
   return status;
@@ -140,7 +182,7 @@ static cvy_status finish_norm(cvy_exchange *x, const cvy_step *step) {
   x->grad_norm = cvy_norm_length(&norm.squares);
   for (int b = l->n_buckets - 1; clips(x) && b >= 0; b--) { /* forward needs the last one first */
     const uint64_t since = cvy_timeline_now(x->timeline);
-    update_from_sum(x, step, &l->buckets[b], norm.scale);
+    update_from_sum(x, step, b, norm.scale);
     cvy_timeline_work(x->timeline, CVY_WORK_UPDATE, -1, b, step->number, since);
     CVY_TRY(give_all(x, step, b));
   }
@@ -309,6 +351,7 @@ static cvy_status finish_step(cvy_exchange *x, cvy_step *step, double *ms) {
   cvy_status status = CVY_OK;
   const uint64_t since = cvy_timeline_now(x->timeline);
   cvy_chain_sums total;
+  memset(x->staged, 0, (size_t)x->n * sizeof *x->staged); /* a step that broke off may have left some */
   CVY_TRY(cvy_results_reserve(x->params.results));
   if (x->chain) CVY_TRY(exchange_in_fleet(x, step, &total));
   else CVY_TRY(sum_up_step(x, step, &total));
@@ -365,9 +408,11 @@ cvy_status cvy_exchange_create(const cvy_exchange_params *params, cvy_exchange *
                       .n = (int)n,
                       .mail = cvy_calloc(n, sizeof *x->mail),
                       .parts = cvy_calloc(n, sizeof *x->parts),
+                      .staged = cvy_calloc(n, sizeof *x->staged),
+                      .copies = cvy_calloc(n, sizeof *x->copies),
                       .losses = cvy_calloc(n, sizeof *x->losses),
                       .grad_norm = -1};
-  CVY_REQUIRE(x->mail && x->parts && x->losses, CVY_E_MEMORY, "out of host memory");
+  CVY_REQUIRE(x->mail && x->parts && x->staged && x->copies && x->losses, CVY_E_MEMORY, "out of host memory");
   if (params->mail) memcpy(x->mail, params->mail, n * sizeof *x->mail);
   x->params.mail = x->mail;
   if (cvy_norm_wanted(&params->norm) && n > 1 && !params->no_sync && !params->fleet) {
@@ -400,6 +445,8 @@ void cvy_exchange_destroy(cvy_exchange **exchange) {
   cvy_chain_destroy(&x->chain);
   cvy_free(x->mail);
   cvy_free(x->parts);
+  cvy_free(x->staged);
+  cvy_free(x->copies);
   cvy_free(x->losses);
   cvy_free(x->sums);
   cvy_grad_norm_destroy(&x->norm);

@@ -3,11 +3,17 @@
 
 #include <math.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "src/base/mem.h"
 #include "src/team/host_update.h"
 
 enum { BLOCK = 1024 }; /* floats whose sum stays in the first-level cache between reduction and update */
+/* Floats that a thread of the pool takes at a time, at least: about 10 us of work. A bucket of 1 MiB then has work for
+ * 32 threads. */
+enum { GRAIN = 8 * BLOCK };
 
 struct cvy_ledger {
   const cvy_layout *layout;
@@ -222,53 +228,66 @@ CVY_CLONES static void scale_by(float *restrict g, float scale, size_t n) {
   for (size_t i = 0; i < n; i++) g[i] *= scale;
 }
 
+/* Copies memory that the host does not read again: on x86 without bringing the old content of `to` into the cache,
+ * which would cost as much again as the writing. */
+static void copy_out(float *to, const float *from, size_t n) {
+#ifdef __SSE2__
+  size_t i = 0;
+  if ((uintptr_t)to % sizeof(__m128) == 0)
+    for (; i + 4 <= n; i += 4) _mm_stream_ps(to + i, _mm_loadu_ps(from + i));
+  memcpy(to + i, from + i, (n - i) * sizeof *to);
+#else
+  memcpy(to, from, n * sizeof *to);
+#endif
+}
+
+/* Such copies are seen by all threads, and by devices. */
+static void end_copies(void) {
+#ifdef __SSE2__
+  _mm_sfence();
+#endif
+}
+
 typedef struct update_args {
   cvy_ledger *ledger;
   const cvy_update_params *update;
-  float scale;
-  size_t offset;
-  const void *const *parts;
-  int n_parts;
-  bool packed;
+  const cvy_ledger_piece *piece;
 } update_args;
 
 static void update_range(void *arg, size_t begin, size_t end) {
   const update_args *const a = arg;
+  const cvy_ledger_piece *const p = a->piece;
   cvy_ledger *const s = a->ledger;
   const int now = (int)(s->generation & 1), next = 1 - now;
   float g[BLOCK];
   cvy_update_numbers numbers = {0};
   for (size_t at = begin, n, alike = 0; at < end; at += n) {
-    const size_t flat = a->offset + at;
+    const size_t flat = p->offset + at;
     n = end - at < BLOCK ? end - at : BLOCK;
     if (flat >= alike) {
       const cvy_rule rule = cvy_layout_rule(s->layout, flat, &alike);
       numbers = cvy_update_prepare(a->update, rule.lr_factor, rule.decays);
     }
     if (alike - flat < n) n = alike - flat;
-    if (a->packed) sum_packed(g, a->parts, a->n_parts, at, n);
-    else sum_parts(g, a->parts, a->n_parts, at, n);
-    if (a->scale != 1) scale_by(g, a->scale, n);
+    if (p->packed) sum_packed(g, p->parts, p->n_parts, at, n);
+    else sum_parts(g, p->parts, p->n_parts, at, n);
+    if (p->scale != 1) scale_by(g, p->scale, n);
     cvy_host_vectors v = {.w_old = s->w[now] + flat, .w_new = s->w[next] + flat};
     for (int m = 0; m < s->n_moments; m++) {
       v.old[m] = s->moments[m][now] + flat;
       v.new[m] = s->moments[m][next] + flat;
     }
     cvy_host_update(a->update, &numbers, g, &v, n);
+    for (int c = 0; c < p->n_copies; c++) copy_out(p->copies[c] + at, v.w_new, n);
   }
+  if (p->n_copies > 0) end_copies();
 }
 
-void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_update_params *update, float scale, size_t offset,
-                       size_t size, const void *const *parts, int n_parts, bool packed) {
-  CVY_ASSERT(n_parts >= 1 && offset + size <= ledger->layout->n_floats);
-  update_args args = {.ledger = ledger,
-                      .update = update,
-                      .scale = scale,
-                      .offset = offset,
-                      .parts = parts,
-                      .n_parts = n_parts,
-                      .packed = packed};
-  cvy_pool_run(pool, size, 64 * BLOCK, update_range, &args);
+void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_update_params *update,
+                       const cvy_ledger_piece *piece) {
+  CVY_ASSERT(piece->n_parts >= 1 && piece->offset + piece->size <= ledger->layout->n_floats);
+  update_args args = {.ledger = ledger, .update = update, .piece = piece};
+  cvy_pool_run(pool, piece->size, GRAIN, update_range, &args);
 }
 
 typedef struct add_args {
@@ -298,7 +317,7 @@ static void add_range(void *arg, size_t begin, size_t end) {
 void cvy_ledger_add(cvy_pool *pool, float *sum, bool begun, size_t size, const void *const *parts, int n_parts,
                     bool packed) {
   add_args args = {.sum = sum, .begun = begun, .parts = parts, .n_parts = n_parts, .packed = packed};
-  cvy_pool_run(pool, size, 64 * BLOCK, add_range, &args);
+  cvy_pool_run(pool, size, GRAIN, add_range, &args);
 }
 
 void cvy_ledger_update_running(cvy_ledger *s, const void *const *parts, int n_parts) {

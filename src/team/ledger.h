@@ -65,13 +65,22 @@ void cvy_ledger_read(cvy_ledger *ledger, long finished);
 
 /* ---- updates ---- */
 
-/* reduce → update for floats [offset, offset + size) of the flat vector: g = scale * (parts[0] + parts[1] + …) (in this
- * order), then the optimiser's formulas (host_update.h) by the layout's rules from generation to generation + 1.
- * parts[i] is the gradient of the i-th device with samples, from the piece's first float; n_parts >= 1. packed: parts
- * of bfloat16 (ops/compress.h), each widened to float before it is added. Elementwise: pool and cuts do not change a
- * bit. */
-void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_update_params *update, float scale, size_t offset,
-                       size_t size, const void *const *parts, int n_parts, bool packed);
+/* Floats [offset, offset + size) of the flat vector, and what they are updated with. */
+typedef struct cvy_ledger_piece {
+  size_t offset, size;
+  const void *const *parts; /* gradients of the devices with samples, in device order, each from the piece's first
+                               float */
+  int n_parts;              /* >= 1 */
+  bool packed;              /* parts are bfloat16 (ops/compress.h), each widened to float before it is added */
+  float scale;              /* of the sum; 1: as it is */
+  float *const *copies;     /* where the new weights go besides the ledger, each from the piece's first float */
+  int n_copies;
+} cvy_ledger_piece;
+/* reduce → update → copies, in one pass over memory: g = scale * (parts[0] + parts[1] + …) (in this order), then the
+ * optimiser's formulas (host_update.h) by the layout's rules from generation to generation + 1; new weights go to all
+ * copies while they are in the cache. Elementwise: pool and cuts do not change a bit. */
+void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_update_params *update,
+                       const cvy_ledger_piece *piece);
 /* sum[0..size) = parts[0] + parts[1] + …, in this order; begun: sum + parts[0] + …, which continues such a sum. So that
  * many calls on parts of a list give the bits of one call on all of it. */
 void cvy_ledger_add(cvy_pool *pool, float *sum, bool begun, size_t size, const void *const *parts, int n_parts,

@@ -55,8 +55,12 @@ typedef struct cvy_member_fns {
   /* [exchange thread] Waits for the event and destroys it. *ended_ns (may be NULL): when its command ended, by the
    * device's clock; 0: the device does not say. */
   cvy_status (*await)(void *device, cvy_event *event, uint64_t *ended_ns);
-  /* [exchange thread] Enqueues the upload of the parcel for `step` from host memory that stays untouched until that
-   * step's gradient of the parcel has been taken. mapped: the gradient lies in mapped memory, which is given back. */
+  /* [exchange thread, also outside cvy_roster_enter] The host memory from which the parcel for `step` is to be
+   * uploaded, the device's own; NULL: any will do. No call of the driver. */
+  float *(*stage)(void *device, int parcel, long step);
+  /* [exchange thread] Enqueues the upload of the parcel for `step` from host memory, that of `stage` where there is
+   * some, which stays untouched until that step's gradient of the parcel has been taken. mapped: the gradient lies in
+   * mapped memory, which is given back. */
   cvy_status (*upload)(void *device, int parcel, long step, const float *from, void *mapped, cvy_upload *out);
   /* [any thread of the team] Releases an event that no thread waits for. */
   void (*forget)(cvy_event **event);

@@ -98,8 +98,10 @@ cvy_status cvy_replica_evaluate(cvy_replica *replica, cvy_set set, int first, in
                                 double *loss_sum, long *correct, float *probabilities);
 /* [worker] Inference on n samples that lie in x (input pitch); output to y (N, pitch). Blocking. */
 cvy_status cvy_replica_forward(cvy_replica *replica, int n, cvy_buffer *x, cvy_buffer *y);
-/* [worker] Transfers every gradient down, in the form in which it crosses, and every weight up from w, as a step does.
- * Blocking. */
+/* [worker] Copies all weights that cross to the host memory from which they are uploaded, if the device has some. */
+cvy_status cvy_replica_stage_all(cvy_replica *replica, const float *w);
+/* [worker] Transfers every gradient down, in the form in which it crosses, and every weight up from w, which has been
+ * staged, as a step does. Blocking. */
 cvy_status cvy_replica_cross(cvy_replica *replica, const float *w);
 /* Samples of each pass but the last when the replica trains on `share` samples in BN groups of `group` (0: none). */
 int cvy_replica_pass_size(const cvy_replica *replica, int share, int group);

@@ -19,6 +19,7 @@ static inline int cvy_replica_set_of(const cvy_replica *replica, long generation
 cvy_status cvy_replica_step(void *replica, cvy_step *step);
 cvy_status cvy_replica_drain(void *replica);
 cvy_status cvy_replica_await(void *replica, cvy_event *event, uint64_t *ended_ns);
+float *cvy_replica_stage(void *replica, int parcel, long step);
 cvy_status cvy_replica_upload(void *replica, int parcel, long step, const float *from, void *mapped, cvy_upload *out);
 
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * A device's work in a step. Outline: parcels (worker) · passes (worker) · exchange thread. */
+#include <string.h>
+
 #include "src/cl/stamp.h"
 #include "src/team/bn_sync.h"
 #include "src/team/replica_parts.h"
@@ -212,13 +214,25 @@ fail:
   return status;
 }
 
+cvy_status cvy_replica_stage_all(cvy_replica *r, const float *w) {
+  cvy_status status = CVY_OK;
+  const cvy_layout *const l = r->setup.layout;
+  CVY_TRY(cvy_queue_finish(cvy_device_upload_queue(r->device))); /* uploads read that memory */
+  for (int b = 0; b < l->n_buckets; b++) {
+    float *const at = cvy_staging_target(r->staging, b, 0);
+    if (at) memcpy(at, w + l->buckets[b].offset, l->buckets[b].size * sizeof *at);
+  }
+fail:
+  return status;
+}
+
 cvy_status cvy_replica_cross(cvy_replica *r, const float *w) {
   cvy_status status = CVY_OK;
   const cvy_layout *const l = r->setup.layout;
   cvy_queue *const queue = cvy_device_transfer_queue(r->device);
   for (int b = 0; b < l->n_buckets; b++) {
-    const size_t at = l->buckets[b].offset, floats = l->buckets[b].size;
-    cvy_event *read = NULL;
+    const float *const staged = cvy_staging_target(r->staging, b, 0);
+    cvy_event *read = NULL, *written = NULL;
     void *part;
     bool mapped;
     size_t bytes;
@@ -228,8 +242,11 @@ cvy_status cvy_replica_cross(cvy_replica *r, const float *w) {
     cvy_event_destroy(&read);
     CVY_TRY(status);
     if (mapped) CVY_TRY(cvy_buffer_unmap(queue, gradient, part));
-    CVY_TRY(
-        cvy_buffer_write(queue, cvy_instance_weights(r->instance, b), 0, floats * sizeof(float), w + at, NULL, NULL));
+    CVY_TRY(cvy_buffer_write(queue, cvy_instance_weights(r->instance, b), 0, l->buckets[b].size * sizeof(float),
+                             staged ? staged : w + l->buckets[b].offset, NULL, &written));
+    status = cvy_event_wait(written);
+    cvy_event_destroy(&written);
+    CVY_TRY(status);
   }
 fail:
   return status;
@@ -258,6 +275,11 @@ cvy_status cvy_replica_await(void *replica, cvy_event *event, uint64_t *ended_ns
   return status;
 }
 
+float *cvy_replica_stage(void *replica, int parcel, long step) {
+  const cvy_replica *const r = replica;
+  return cvy_staging_target(r->staging, parcel, cvy_replica_set_of(r, step));
+}
+
 cvy_status cvy_replica_upload(void *replica, int parcel, long step, const float *from, void *mapped, cvy_upload *out) {
   cvy_status status = CVY_OK;
   cvy_replica *const r = replica;
@@ -272,8 +294,7 @@ cvy_status cvy_replica_upload(void *replica, int parcel, long step, const float 
   cvy_profile_scope(r->device, CVY_SCOPE_PARCEL - parcel);
   if (mapped) CVY_TRY(cvy_buffer_unmap(queue, crossing(r, parcel, &bytes), mapped));
   if (mapped && bucket && r->setup.staleness) CVY_TRY(cvy_queue_marker(queue, &out->unmapped));
-  CVY_TRY(cvy_buffer_write(queue, to, 0, floats * sizeof(float),
-                           cvy_staging_send(r->staging, parcel, set, from, floats), NULL, &out->done));
+  CVY_TRY(cvy_buffer_write(queue, to, 0, floats * sizeof(float), from, NULL, &out->done));
   CVY_TRY(cvy_queue_flush(queue));
 fail:
   if (status != CVY_OK) {

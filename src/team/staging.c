@@ -60,10 +60,7 @@ cvy_status cvy_staging_fetch(cvy_staging *s, int parcel, cvy_buffer *from, size_
   return cvy_buffer_read(queue, from, 0, bytes, *part, ready, read);
 }
 
-const float *cvy_staging_send(cvy_staging *s, int parcel, int parity, const float *from, size_t n) {
-  if (!s->memory) return from;
-  /* With staleness the previous upload may still be queued, so the areas alternate by parity. */
-  float *const at = s->sent[parity] + offset_of(s, parcel);
-  memcpy(at, from, n * sizeof *at);
-  return at;
+/* With staleness the previous upload may still be queued, so the areas alternate by parity. */
+float *cvy_staging_target(const cvy_staging *s, int parcel, int parity) {
+  return s->memory ? s->sent[parity] + offset_of(s, parcel) : NULL;
 }

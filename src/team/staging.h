@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Host memory for gradients and weights that cross. Where device and host share memory, gradients are mapped and
  * weights are written from the ledger, without staging. Elsewhere both go through pinned memory: from other memory
- * NVIDIA's driver would block the exchange thread, and delay the other devices' weights.
+ * NVIDIA's driver would block the exchange thread, and delay the other devices' weights. The update writes new weights
+ * there itself (ledger.h). Memory that one context has pinned is ordinary memory for another, so each device has its
+ * own.
  *
  * With staleness the exchange thread sends the next weights while the device computes with the present ones: there are
  * two sending areas, by the parity of the step, as there are two sets of weights on the device. */
@@ -22,8 +24,8 @@ bool cvy_staging_maps(const cvy_staging *staging);
  * gradient. *part: where it will lie when *read has completed; *mapped: it lies in mapped memory. */
 cvy_status cvy_staging_fetch(cvy_staging *staging, int parcel, cvy_buffer *from, size_t bytes, cvy_event *ready,
                              void **part, bool *mapped, cvy_event **read);
-/* The source of the upload of the parcel's weights for a step of this parity: `from` itself, or a copy of its n floats
- * in pinned memory. */
-const float *cvy_staging_send(cvy_staging *staging, int parcel, int parity, const float *from, size_t n);
+/* The pinned memory from which the parcel's weights for a step of this parity are uploaded; NULL: gradients are mapped,
+ * and weights go up from the ledger. */
+float *cvy_staging_target(const cvy_staging *staging, int parcel, int parity);
 
 #endif
