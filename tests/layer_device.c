@@ -102,6 +102,18 @@ void cvy_test_layer_words(const char *text) {
   pthread_mutex_unlock(&lock);
 }
 
+/* Calls of a kind ("any": of all) on all devices since the words changed. */
+long cvy_test_layer_calls(const char *name);
+long cvy_test_layer_calls(const char *name) {
+  const int c = layer_call_find(name);
+  long n = 0;
+  if (c < 0) layer_words_wrong(name);
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < n_units; i++) n += units[i].calls[c];
+  pthread_mutex_unlock(&lock);
+  return n;
+}
+
 /* Under the lock: what is wanted now. */
 static void read_words(void) {
   const char *const now = is_given ? given : getenv("CVY_LAYER");

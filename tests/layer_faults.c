@@ -22,13 +22,16 @@ void layer_words_wrong(const char *text) {
 /* The next piece of a text with colons; NULL at its end. */
 static char *piece(char **at) { return *at ? strsep(at, ":") : NULL; }
 
+int layer_call_find(const char *name) {
+  for (int c = 0; name && c < N_CALLS; c++)
+    if (!strcmp(name, call_names[c])) return c;
+  return -1;
+}
+
 static void read_call(fault *f, const char *text, const char *whole) {
-  for (int c = 0; text && c < N_CALLS; c++)
-    if (!strcmp(text, call_names[c])) {
-      f->call = (call)c;
-      return;
-    }
-  layer_words_wrong(whole);
+  const int c = layer_call_find(text);
+  if (c < 0) layer_words_wrong(whole);
+  f->call = (call)c;
 }
 
 static long read_count(const char *text, const char *whole) {

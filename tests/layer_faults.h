@@ -44,6 +44,8 @@ enum { MOST_FAULTS = 32, LAYER_WORDS = 512 };
 /* The faults among the words, at most MOST_FAULTS, to `out`; how many. Other words are layer.c's. A word of a fault
  * that cannot be read ends the program. */
 int layer_faults_read(const char *words, fault *out);
+/* The call of this name; -1: none. */
+int layer_call_find(const char *name);
 /* Says which text cannot be read and ends the program. */
 void layer_words_wrong(const char *text);
 

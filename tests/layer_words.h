@@ -29,4 +29,17 @@ static inline void layer_words(const char *words) {
   if (layer) dlclose(layer);
 }
 
+/* How often a call (by the names of layer.c; "any" leaves info and release out) was made since the words
+ * changed, if these have a fault. */
+static inline long layer_calls(const char *name) {
+  long (*count)(const char *) = NULL;
+  void *const layer = dlopen(CVY_TEST_LAYER, RTLD_LAZY | RTLD_NOLOAD), *const found =
+                                                                           layer ? dlsym(layer, "cvy_test_layer_calls")
+                                                                                 : NULL;
+  memcpy(&count, &found, sizeof count);
+  const long n = count ? count(name) : -1;
+  if (layer) dlclose(layer);
+  return n;
+}
+
 #endif

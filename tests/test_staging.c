@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * A device whose memory is its own gets and sends through pinned memory (CVY_FORCE_STAGING), one that shares the host's
  * has its gradients mapped: the same bits, whatever the links let the one overtake (tests/layer.c). */
+#include <math.h>
 #include <stdio.h>
 
 #include "src/team/publish.h"
 #include "src/team/staging.h"
 #include "tests/layer_words.h"
+#include "tests/check_team.h"
 #include "tests/team_net.h"
 
 enum { BATCH = 12, STEPS = 6 };
@@ -77,6 +79,61 @@ CHECK_TEST(staged) {
         check_release(d, team);
       }
   }
+}
+
+/* Calls of the driver in STEPS steps with buckets of this size, and how many buckets there are. */
+typedef struct calls {
+  double all, flushes, barriers;
+  int buckets;
+} calls;
+
+static void run_steps(cvy_team *team, int steps) {
+  const int32_t samples[BATCH] = {0};
+  for (int s = 0; s < steps; s++) check_ok(cvy_team_step(team, samples, BATCH, 0.01f));
+  check_ok(cvy_team_wait(team));
+}
+
+static calls count_calls(check_device *d, double bucket_mib, bool clips, int devices) {
+  /* calls are counted while something is to fail, here never */
+  static const char *const words[] = {"fail=all:any:1000000000:-5", "fail=all:any:1000000001:-5"};
+  static int times;
+  const cvy_team_params params = {
+      .batch = BATCH, .bucket_mib = bucket_mib, .clip_norm = clips ? 1e6f : 0, .untimed = true};
+  cvy_team *const team = check_team(d, check_devices(d, check_text("*%d", devices)), check_model(d, "lenet", 1, 28),
+                                    &params, 0, check_data(d, "synthetic:64"));
+  run_steps(team, 2);              /* compiles kernels, and sets arguments that stay */
+  layer_words(words[times++ % 2]); /* counts begin anew at the next call */
+  run_steps(team, STEPS);
+  const calls out = {.all = (double)(layer_calls("any") + layer_calls("info") + layer_calls("release")),
+                     .flushes = (double)layer_calls("flush"),
+                     .barriers = (double)layer_calls("barrier"),
+                     .buckets = team->layout->n_buckets};
+  layer_words(NULL);
+  check_case_end(d);
+  return out;
+}
+
+/* What one more bucket costs a device in calls of its driver: marker and flush of the compute queue, read and flush,
+ * the marker's release, a look at the read, perhaps a wait and another look, its release, write and flush, the write's
+ * release. The compute queue waits for uploads once a step; with a limit for the gradient's norm, after which the first
+ * bucket goes up last, for each. */
+CHECK_TEST(calls) {
+  enum { DEVICES = 2, MOST = 12 };
+  if (!layer_is_loaded()) check_skip(d, "%s is not there, or not loaded: it counts the calls", CVY_TEST_LAYER);
+  setenv("CVY_FORCE_STAGING", "1", 1);
+  for (int clips = 0; clips < 2; clips++) {
+    const calls one = count_calls(d, 64, clips, DEVICES), more = count_calls(d, 0.001, clips, DEVICES);
+    const double buckets = (double)(more.buckets - one.buckets) * DEVICES * STEPS;
+    const double each = (more.all - one.all) / buckets, flushes = (more.flushes - one.flushes) / buckets,
+                 waits = (more.barriers - one.barriers) / buckets;
+    assert_true(one.buckets == 1 && more.buckets >= 3);
+    print_message("%s: a bucket more costs a device %.2f calls of its driver, %.2f of them flushes, %.2f barriers\n",
+                  clips ? "clipped" : "plain", each, flushes, waits);
+    if (each > MOST + clips) check_fail(d, "a bucket costs %.2f calls, expected at most %d", each, MOST + clips);
+    if (fabs(flushes - 3) > 0.01) check_fail(d, "a bucket costs %.2f flushes, expected one of each queue", flushes);
+    if (!clips && waits > 0.01) check_fail(d, "a bucket costs %.2f waits of the compute queue, expected none", waits);
+  }
+  unsetenv("CVY_FORCE_STAGING");
 }
 
 /* A driver may have no pinned memory: the run goes on with ordinary memory, the same bits and a warning. */

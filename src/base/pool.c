@@ -7,9 +7,9 @@
 #include "src/base/mem.h"
 
 /* One job at a time. Threads take pieces by an atomic counter, so a slow thread does not hold up the others. Waking a
- * thread takes tens of microseconds, as long as a small job does altogether: the caller begins at once, waits at the end for
- * those alone that have joined the job, and closes it to the rest. It wakes two threads, and each that joins wakes two
- * more. */
+ * thread takes tens of microseconds, as long as a small job does altogether: the caller begins at once, waits at the
+ * end for those alone that have joined the job, and closes it to the rest. It wakes two threads, and each that joins
+ * wakes two more. */
 struct cvy_pool {
   cvy_mutex lock;
   cvy_cond start, done;

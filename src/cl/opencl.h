@@ -41,14 +41,16 @@ cvy_status cvy_cl_failed(cl_int code, const char *call, const char *label, const
 struct cvy_queue {
   cvy_device *device;
   cl_command_queue cl;
-  const char *name; /* "compute", "transfer", "upload" */
+  const char *name;             /* "compute", "transfer", "upload" */
+  atomic_ulong events, flushed; /* events made of its commands; the number of the last one that a flush has submitted */
 };
 
 struct cvy_event {
   cl_event cl;
-  cvy_queue *queue; /* of the command */
-  char name[64];    /* of the command */
-  cvy_event *next;  /* spare */
+  cvy_queue *queue;     /* of the command */
+  unsigned long number; /* among the queue's events, from 1 */
+  char name[64];        /* of the command */
+  cvy_event *next;      /* spare */
 };
 
 typedef struct cvy_program {

@@ -6,10 +6,18 @@
 #include "src/base/clock.h"
 #include "src/cl/opencl.h"
 
+/* Other threads may flush at the same time. */
+static void note_flush(cvy_queue *queue, unsigned long upto) {
+  unsigned long now = atomic_load(&queue->flushed);
+  while (now < upto && !atomic_compare_exchange_weak(&queue->flushed, &now, upto)) continue;
+}
+
 cvy_status cvy_queue_flush(cvy_queue *queue) {
   cvy_status status = CVY_OK;
   cvy_device_beat(queue->device);
+  const unsigned long made = atomic_load(&queue->events);
   if (!queue->device->paper) CVY_CL(queue->device->label, clFlush(queue->cl));
+  note_flush(queue, made);
 fail:
   cvy_device_beat(queue->device);
   return status;
@@ -78,12 +86,16 @@ cvy_status cvy_event_wrap(cvy_queue *queue, cl_event cl, const char *name, cvy_e
   }
   event->cl = cl;
   event->queue = queue;
+  event->number = atomic_fetch_add(&queue->events, 1) + 1; /* behind the command: no flush counts it too early */
   snprintf(event->name, sizeof event->name, "%s", name);
   atomic_fetch_add(&queue->device->children, 1);
   cvy_live_add(CVY_LIVE_EVENT, 1);
   *out = event;
   return CVY_OK;
 }
+
+/* Its command has been submitted to the device. */
+static bool is_flushed(const cvy_event *event) { return event->number <= atomic_load(&event->queue->flushed); }
 
 void cvy_event_destroy(cvy_event **p) {
   if (!p || !*p) return;
@@ -106,7 +118,7 @@ cvy_status cvy_event_list(cvy_queue *queue, cvy_event *event, cl_uint *n, const 
               "%s: a command cannot wait for '%s' of another device (%s): only the host can", queue->device->label,
               event->name, event->queue->device->label);
   /* Unflushed commands never start, and a command of another queue would wait for them for ever. */
-  if (event->queue != queue) CVY_TRY(cvy_queue_flush(event->queue));
+  if (event->queue != queue && !is_flushed(event)) CVY_TRY(cvy_queue_flush(event->queue));
 fail:
   return status;
 }
@@ -174,7 +186,7 @@ cvy_status cvy_event_wait(cvy_event *event) {
   cl_int state = CL_QUEUED;
   CVY_CL(label, clGetEventInfo(event->cl, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL));
   if (state > CL_COMPLETE) {
-    CVY_CL(label, clFlush(event->queue->cl));
+    if (!is_flushed(event)) CVY_TRY(cvy_queue_flush(event->queue));
     if (event->queue->device->waits_asleep) CVY_TRY(sleep_until_done(event, &state));
   }
   if (state > CL_COMPLETE) {

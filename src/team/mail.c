@@ -9,12 +9,16 @@ typedef struct box {
   void *part;                  /* where the gradient lies */
   bool mapped;                 /* in mapped memory, which has not been given back */
   long read_step, upload_step; /* the step whose gradient it is / that may use the upload; -1: none */
+  long order;                  /* of the upload among the device's, from 1 */
 } box;
 
 struct cvy_mail {
   cvy_roster *roster;
   int device, n_parcels;
   box *boxes;
+  /* with the roster's lock: */
+  long uploads, waited;       /* how many were posted; the newest one that the compute queue waits for */
+  const box *awaited, *taken; /* whose weights the worker waits for; whose gradient the exchange thread; NULL: none */
 };
 
 cvy_status cvy_mail_create(cvy_roster *roster, int i, int n_parcels, cvy_mail **out) {
@@ -62,28 +66,39 @@ void cvy_mail_send(cvy_mail *m, int parcel, long step, cvy_event *read, void *pa
   b->part = part;
   b->mapped = mapped;
   b->read_step = step;
-  cvy_roster_wake(m->roster);
+  if (m->taken == b) cvy_roster_wake(m->roster);
   cvy_roster_unlock(m->roster);
   forget(m, old);
 }
 
-/* Waits until the parcel's weights for `step` are posted, and takes an event out of its box. */
-static bool await(cvy_mail *m, int parcel, long step, cvy_event **from, cvy_event **out) {
-  const box *const b = &m->boxes[parcel];
-  cvy_roster_lock(m->roster);
+/* Waits until the parcel's weights for `step` are posted. */
+static bool await(cvy_mail *m, const box *b, long step) CVY_HOLDS(m->roster);
+static bool await(cvy_mail *m, const box *b, long step) {
+  m->awaited = b;
   while (b->upload_step < step && !cvy_roster_halted(m->roster)) cvy_roster_sleep(m->roster, m->device);
-  const bool there = b->upload_step >= step;
-  *out = there ? take_event(from) : NULL;
-  cvy_roster_unlock(m->roster);
-  return there;
+  m->awaited = NULL;
+  return b->upload_step >= step;
 }
 
 bool cvy_mail_await_weights(cvy_mail *m, int parcel, long step, cvy_event **upload) {
-  return await(m, parcel, step, &m->boxes[parcel].upload, upload);
+  box *const b = &m->boxes[parcel];
+  cvy_roster_lock(m->roster);
+  const bool there = await(m, b, step), covered = b->order <= m->waited;
+  cvy_event *const event = there ? take_event(&b->upload) : NULL;
+  if (there && !covered) m->waited = b->order;
+  cvy_roster_unlock(m->roster);
+  *upload = covered ? NULL : event;
+  if (covered) forget(m, event);
+  return there;
 }
 
 bool cvy_mail_await_written(cvy_mail *m, int parcel, long step, cvy_event **unmapped) {
-  return await(m, parcel, step, &m->boxes[parcel].unmapped, unmapped);
+  box *const b = &m->boxes[parcel];
+  cvy_roster_lock(m->roster);
+  const bool there = await(m, b, step);
+  *unmapped = there ? take_event(&b->unmapped) : NULL;
+  cvy_roster_unlock(m->roster);
+  return there;
 }
 
 bool cvy_mail_has_weights(cvy_mail *m, long step) {
@@ -126,7 +141,9 @@ void *cvy_mail_take_mapped(cvy_mail *m, int parcel) {
 bool cvy_mail_take(cvy_mail *m, int parcel, long step, cvy_event **read, const void **part) {
   box *const b = &m->boxes[parcel];
   cvy_roster_lock(m->roster);
+  m->taken = b;
   while (b->read_step < step && !cvy_roster_halted(m->roster)) cvy_roster_wait(m->roster);
+  m->taken = NULL;
   const bool there = b->read_step >= step;
   *read = there ? take_event(&b->read) : NULL;
   *part = b->part;
@@ -143,7 +160,8 @@ void cvy_mail_deliver(cvy_mail *m, int parcel, long step, cvy_upload upload) {
   b->upload = upload.done;
   b->unmapped = upload.unmapped;
   b->upload_step = step;
-  cvy_roster_wake(m->roster);
+  b->order = ++m->uploads;
+  if (m->awaited == b) cvy_roster_wake(m->roster);
   cvy_roster_unlock(m->roster);
   forget(m, old_upload);
   forget(m, old_unmapped);

@@ -13,8 +13,9 @@
  *   cvy_mail_await_weights(t + 1), before the first      ◄───────  cvy_mail_deliver(t + 1)
  *   command of step t + 1 that uses them
  *
- * A box belongs to one device. The roster's lock guards what is in it; a halt of the team ends every wait (then the
- * functions return false). Events are handed over: each belongs to the box, or to the thread that took it out. */
+ * A box belongs to one device. The roster's lock guards what is in it; a thread is woken for the parcel alone that it
+ * waits for; a halt of the team ends every wait (then the functions return false). Events are handed over: each belongs
+ * to the box, or to the thread that took it out. */
 #ifndef CVY_TEAM_MAIL_H
 #define CVY_TEAM_MAIL_H
 
@@ -30,7 +31,9 @@ void cvy_mail_destroy(cvy_mail **mail);
 
 /* The parcel's gradient of `step` will lie at `part` when the event has completed. mapped: it lies in mapped memory. */
 void cvy_mail_send(cvy_mail *mail, int parcel, long step, cvy_event *read, void *part, bool mapped);
-/* Waits until the parcel's weights for `step` are posted. *upload: the event behind which they are on the device. */
+/* Waits until the parcel's weights for `step` are posted. *upload: the event behind which they are on the device; NULL:
+ * they are behind one that was given before, since a device's uploads complete in order. The forward pass needs first
+ * the bucket that is uploaded last, so most steps wait for one upload of buckets, not for each. */
 bool cvy_mail_await_weights(cvy_mail *mail, int parcel, long step, cvy_event **upload);
 /* With staleness: waits until the host is done with the parcel's gradient of the previous step. *unmapped: the event
  * behind which it may be written again. */

@@ -56,7 +56,9 @@ cvy_status cvy_replica_settle(cvy_replica *r, long step) {
   const cvy_layout *const l = r->setup.layout;
   cvy_instance_use_weights(r->instance, cvy_replica_set_of(r, step));
   if (r->setup.no_sync) return CVY_OK; /* the exchange sends no weights */
-  for (int u = 0; r->mail && !r->lone && u < l->n_buckets + cvy_layout_moves(l); u++) CVY_TRY(need_parcel(r, u, step));
+  if (r->lone) return CVY_OK;
+  /* the last bucket, which is uploaded last, before the others: these then need no wait of their own */
+  for (int u = l->n_buckets + cvy_layout_moves(l) - 1; r->mail && u >= 0; u--) CVY_TRY(need_parcel(r, u, step));
 fail:
   return status;
 }
