@@ -8,8 +8,9 @@ import json
 import os
 import re
 import sys
+import time
 
-from cli import (call, check, CONVOY, DEVICE, device_times, expect, NO_DEVICE, read, read_json, ROOT,
+from cli import (call, check, CONVOY, DEVICE, device_times, expect, first_device, NO_DEVICE, read, read_json, ROOT,
                   main, with_layer, write, wrong_kernels)
 
 FAST = ["--time", "0.02", "--devices", DEVICE, "--quiet"]
@@ -268,7 +269,7 @@ def test_bench_train(at):
 
 def test_bench_scaling(at):
     """Devices alone and together: what the figures must be to each other."""
-    model = ["--model", "lenet", "--steps", 3, "--extrapolate", 16, "--devices", device_times(3)]
+    model = ["--model", "lenet", "--steps", 3, "--extrapolate", 16, "--limit", 600, "--devices", device_times(3)]
     out = at("scaling.json")
     done = expect(0, "bench", "scaling", *model, "--batch", 96, "--json", out, env={"CVY_NO_TUNE": "0"},
                   out=("strong: the same batch", "the same cores as ", "adding ", "Devices like "))
@@ -298,6 +299,30 @@ def test_bench_scaling(at):
                             "--json").stdout)
     check(len(one["teams"]) == 1 and one["extrapolated"] == [], f"{one}")
     expect(2, "bench", "scaling", *model, "--batch", 5, err="each needs 2 images or more")
+
+
+def test_bench_scaling_slow(at):
+    """A device 40 times slower than the other takes fewer images, and the whole has an end."""
+    halves = f"{first_device()}/1+1"
+    devices = read_json(expect(0, "devices", "--json").stdout)["devices"]
+    if not any(d["id"] == first_device() and d["kind"] == "CPU" and d["compute_units"] > 1 for d in devices):
+        print("no CPU of two cores, which could be divided")
+        sys.exit(77)
+    begin = time.monotonic()
+    done = expect(0, "bench", "scaling", "--model", "lenet", "--batch", 2048, "--steps", 2, "--devices", halves, "--limit", 5, "--json",
+                  env=with_layer("slow=/1:40"), err="images would take it about", timeout=280)
+    check(re.search(r"measuring device 2 of 2 .* with 8 images", done.stderr), "what is measured", done)
+    seconds = time.monotonic() - begin
+    result = json.loads(done.stdout)
+    fast, slow = result["devices"]
+    check(fast["most"] is None or fast["most"] > 3 * slow["most"], f"{fast} {slow}")
+    check(slow["most"] < 1024 and [p["share"] for p in slow["alone"]] == [slow["most"]], f"{slow}")
+    # the layer slows launches down by at least as much as it is asked to: 2 s are aimed at, by the time of a few images
+    check(slow["alone"][0]["ms"] < 6000, f"a step is bounded: {slow}")
+    pair = result["teams"][1]
+    check(pair["strong"]["batch"] == 2 * slow["most"] == pair["weak"]["batch"], f"the team takes as many of each: {pair}")
+    check("is not worth it" in pair["verdict"], f"{pair['verdict']}")
+    check(seconds < 150, f"the whole took {seconds:.0f} s")
 
 
 def tool(name, *args, code=0, err="", out="", **kw):

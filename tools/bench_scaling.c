@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/clock.h"
 #include "src/base/mem.h"
 #include "src/nn/layout.h"
 #include "src/team/calibrate.h"
@@ -20,6 +21,7 @@ typedef struct scaling_options {
   const char *model;
   int tune, math;
   int64_t batch, steps, rounds, extrapolate;
+  double limit_s;
   bool quiet;
 } scaling_options;
 
@@ -46,6 +48,14 @@ static const option_row rows[] = {
      .range = {1, 100},
      .help = "all of it so many times over; of each figure the least counts, as other programs take time away "
              "unevenly"},
+    {.kind = OPTION_REAL,
+     .name = "limit",
+     FIELD(limit_s),
+     .value = "S",
+     .deflt = "60",
+     .unit = "seconds",
+     .range = {1, 86400},
+     .help = "a round is left out if the time would exceed this with it; the first one is done"},
     {.kind = OPTION_INT,
      .name = "extrapolate",
      FIELD(extrapolate),
@@ -69,6 +79,8 @@ static const option_table table = {
         "Measures each device alone, then teams of the first 2, 3, ... devices (2, 4, 8, ... of\n"
         "more than 4), and says what limits them and whether each device is worth it.",
     .after =
+        "A device whose step would take more than 2 s takes fewer images, and so do the teams it\n"
+        "is in; long steps are measured for 4 s, in place of --steps.\n"
         "strong: the same batch, divided evenly; weak: the same share per device. Times: lower\n"
         "quartile of steps, or of blocks of them, the least of all rounds. Efficiency: of the sum\n"
         "of what the devices do alone. Predicted: from each device alone, from the exchange\n"
@@ -76,19 +88,23 @@ static const option_table table = {
         "other down. Devices on the same cores are known to share them.\n"
         "JSON: {\"version\", \"word\", \"model\", \"batch\",\n"
         "\"devices\": [{\"device\", \"math\" (fp32 or tf32: what its products used),\n"
-        "\"alone\": [{\"share\", \"ms\", \"img_s\"}], \"crowded\",\n"
+        "\"alone\": [{\"share\", \"ms\", \"img_s\"}], \"most\" (images that it takes; null: all), \"crowded\",\n"
         "\"shares_cores_with\"}], \"teams\": [{\"devices\", \"verdict\", \"transfer_ms\", \"host_ms\",\n"
         "\"strong\", \"weak\": {\"batch\", \"measured_ms\", \"predicted_ms\", \"efficiency\", \"limit\",\n"
         "\"compute_ms\", \"exposed_ms\", \"compute_by_exchange\"}}], \"extrapolated\": [{\"devices\",\n"
         "\"strong_ms\", \"strong_speedup\", \"weak_efficiency\"}]}.",
 };
 
-enum { POINTS = 8, UNMEASURED = 2, HOST_PLACE = 0, BLOCK_MOST = 32 };
+enum { POINTS = 8, UNMEASURED = 2, HOST_PLACE = 0, BLOCK_MOST = 32, FEW = 8, TRIES = 4 };
 static const double BLOCK_MS = 60;
+static const double STEP_MOST_S = 2;   /* a device takes so many images that its step is not longer */
+static const double LONG_MS = 500;     /* a step that takes longer is not repeated before it is measured */
+static const double MEASURE_MS = 4000; /* of long steps as many are measured as this has room for */
 
 typedef struct one_device {
   cvy_balance_point points[POINTS];
   int n_points;
+  int most;         /* images that it takes at a time; 0: not yet known */
   double crowded_s; /* its computing while all compute */
   cvy_math math;    /* of its products */
   int same_as;      /* a device measured already, or itself */
@@ -113,6 +129,8 @@ typedef struct scaling_run {
   cvy_data *data;
   int32_t *samples;
   int n, n_rows, round;
+  uint64_t began_ns;
+  double opened_ms;      /* the shorter of the first steps of the team that was opened last */
   double crowded_step_s; /* all devices computing, without an exchange */
   one_device *ones;
   cvy_scaling_device *model;
@@ -157,7 +175,10 @@ static cvy_status open_team(scaling_run *run, const cvy_devices *devices, int ba
   CVY_TRY(cvy_team_create(devices, run->net, &params, team));
   CVY_TRY(cvy_team_init(*team, &(cvy_init_params){.kind = CVY_INIT_HE}));
   CVY_TRY(cvy_team_attach(*team, run->data));
-  CVY_TRY(run_steps(run, *team, batch, UNMEASURED, NULL));
+  static bench_samples opened;
+  opened.n = 0;
+  CVY_TRY(run_steps(run, *team, batch, UNMEASURED, &opened));
+  run->opened_ms = fmin(opened.values[0], opened.values[1]);
 fail:
   return status;
 }
@@ -176,11 +197,14 @@ static cvy_status step_s(scaling_run *run, cvy_team *team, int n, double *second
   cvy_status status = CVY_OK;
   static bench_samples steps, blocks;
   steps.n = blocks.n = 0;
-  CVY_TRY(run_steps(run, team, n, UNMEASURED, &steps));
-  const double ms = 0.5 * (steps.values[0] + steps.values[1]);
+  const bool is_long = run->opened_ms > LONG_MS;
+  if (!is_long) CVY_TRY(run_steps(run, team, n, UNMEASURED, &steps));
+  const double ms = is_long ? run->opened_ms : 0.5 * (steps.values[0] + steps.values[1]);
   const int wanted = ms > 0 ? (int)ceil(BLOCK_MS / ms) : BLOCK_MOST, size = wanted < BLOCK_MOST ? wanted : BLOCK_MOST;
+  const double fit = fmax(1, ms > 0 ? MEASURE_MS / ms / size : 1);
+  const int n_blocks = (int)fmin((double)run->options->steps, ms > BLOCK_MS ? fit : BENCH_SAMPLES_MAX);
   steps.n = 0;
-  CVY_TRY(run_steps(run, team, n, size * (int)run->options->steps, &steps));
+  CVY_TRY(run_steps(run, team, n, size * n_blocks, &steps));
   for (int i = 0; i + size <= steps.n; i += size) {
     double sum = 0;
     for (int k = i; k < i + size; k++) sum += steps.values[k];
@@ -217,6 +241,53 @@ static void keep_least(double *least, double seconds) {
   if (*least == 0 || seconds < *least) *least = seconds;
 }
 
+/* Seconds of a step of n images of device i alone. */
+static cvy_status try_images(scaling_run *run, int i, int n, double *seconds) {
+  cvy_status status = CVY_OK;
+  cvy_team *team = NULL;
+  const cvy_devices alone = some_of(run, i, 1);
+  tell(run, "measuring device %d of %d (%s) with %d images", i + 1, run->n, cvy_devices_label(run->devices, i), n);
+  CVY_TRY(open_team(run, &alone, n, false, &team));
+  *seconds = 1e-3 * run->opened_ms;
+fail:
+  cvy_team_destroy(&team);
+  return status;
+}
+
+/* How many images the device takes: at most a whole batch, else what STEP_MOST_S have room for, by the time of a few,
+ * then of more, since a few need longer per image. */
+static cvy_status find_most(scaling_run *run, int i) {
+  cvy_status status = CVY_OK;
+  const int batch = (int)run->options->batch;
+  int n = batch < FEW ? batch : FEW;
+  double seconds, all_s = 0;
+  for (int tries = 0; tries < TRIES; tries++) {
+    CVY_TRY(try_images(run, i, n, &seconds));
+    all_s = seconds / n * batch;
+    const double fit = fmax(FEW, STEP_MOST_S / seconds * n);
+    const int next = n == batch || all_s <= STEP_MOST_S ? batch : fit < batch ? (int)fit : batch;
+    const bool settled = next == batch || next <= n * 3 / 2;
+    n = next;
+    if (settled) break;
+  }
+  run->ones[i].most = n;
+  if (n < batch)
+    program_warn(
+        "%s: a step of %d images would take it about %.1f s; it takes %d, and each device of its teams no more",
+        cvy_devices_label(run->devices, i), batch, all_s, n);
+fail:
+  return status;
+}
+
+/* Images of the batch that the first k devices take together, in even shares. */
+static int batch_for(const scaling_run *run, int k, int batch) {
+  for (int i = 0; i < k; i++) {
+    const int64_t fit = (int64_t)k * run->ones[run->ones[i].same_as].most;
+    if (fit < batch) batch = (int)fit;
+  }
+  return batch;
+}
+
 static cvy_status measure_alone(scaling_run *run, int i) {
   cvy_status status = CVY_OK;
   cvy_team *team = NULL;
@@ -224,15 +295,17 @@ static cvy_status measure_alone(scaling_run *run, int i) {
   const cvy_devices alone = some_of(run, i, 1);
   int sizes[POINTS];
   const int n = sizes_of(run, sizes);
-  tell(run, "measuring device %d of %d alone", i + 1, run->n);
+  if (one->most == 0) CVY_TRY(find_most(run, i));
   one->n_points = 0;
   for (int s = n - 1; s >= 0; s--) { /* ascending: a replica's memory and kernels depend on the size it is made for */
     double seconds;
-    if (one->n_points > 0 && one->points[one->n_points - 1].n == sizes[s]) continue;
+    const int size = sizes[s] < one->most ? sizes[s] : one->most;
+    if (one->n_points > 0 && one->points[one->n_points - 1].n == size) continue;
+    tell(run, "measuring device %d of %d alone, %d images a step", i + 1, run->n, size);
     cvy_balance_point *const point = &one->points[one->n_points++];
-    point->n = sizes[s];
-    CVY_TRY(open_team(run, &alone, sizes[s], false, &team));
-    CVY_TRY(step_s(run, team, sizes[s], &seconds));
+    point->n = size;
+    CVY_TRY(open_team(run, &alone, size, false, &team));
+    CVY_TRY(step_s(run, team, size, &seconds));
     cvy_replica_info info;
     if (cvy_team_replica(team, 0, &info)) one->math = info.math;
     cvy_team_destroy(&team);
@@ -255,10 +328,10 @@ fail:
 static cvy_status measure_crowding(scaling_run *run) {
   cvy_status status = CVY_OK;
   cvy_team *team = NULL;
-  const int batch = (int)run->options->batch;
+  const int batch = batch_for(run, run->n, (int)run->options->batch);
   double seconds;
   if (run->n == 1) return CVY_OK;
-  tell(run, "measuring all devices at once, without an exchange");
+  tell(run, "measuring all devices at once, without an exchange, %d images a step", batch);
   CVY_TRY(open_team(run, run->devices, batch, true, &team));
   CVY_TRY(step_s(run, team, batch, &seconds));
   keep_least(&run->crowded_step_s, seconds);
@@ -297,12 +370,12 @@ static cvy_status measure_teams(scaling_run *run) {
   const int batch = (int)run->options->batch;
   for (int i = 0; i < run->n_rows; i++) {
     team_row *const row = &run->rows[i];
-    tell(run, "measuring %d device%s together", row->k, row->k > 1 ? "s" : "");
     row->exchange.host_place = HOST_PLACE;
-    row->strong.batch = batch;
-    row->weak.batch = (int)((int64_t)batch * row->k / run->n);
+    row->strong.batch = batch_for(run, row->k, batch);
+    row->weak.batch = batch_for(run, row->k, (int)((int64_t)batch * row->k / run->n));
+    tell(run, "measuring %d device%s together, %d images a step", row->k, row->k > 1 ? "s" : "", row->strong.batch);
     CVY_TRY(measure_mode(run, row, &row->strong, true));
-    if (row->weak.batch == batch) row->weak = row->strong;
+    if (row->weak.batch == row->strong.batch) row->weak = row->strong;
     else CVY_TRY(measure_mode(run, row, &row->weak, false));
   }
 fail:
@@ -327,7 +400,7 @@ static void predict(scaling_run *run, const team_row *row, mode *m) {
 /* How much slower each device computes while all do. */
 static void find_crowding(scaling_run *run) {
   if (run->n == 1) return;
-  even_shares(run, (int)run->options->batch, run->n);
+  even_shares(run, batch_for(run, run->n, (int)run->options->batch), run->n);
   const cvy_scaling_step expected = cvy_scaling_predict(run->model, run->n, run->n, run->shares, NULL);
   for (int i = 0; i < run->n; i++) {
     const one_device *const one = &run->ones[i];
@@ -388,8 +461,10 @@ static void verdict_of(const scaling_run *run, int i, char *out, size_t out_byte
     strncat(name, " to ", sizeof name - strlen(name) - 1);
     strncat(name, name_of(run, row->k - 1, last, sizeof last), sizeof name - strlen(name) - 1);
   }
-  cvy_scaling_verdict(name, run->rows[i - 1].strong.measured_s, row->strong.measured_s, &row->strong.predicted, out,
-                      out_bytes);
+  /* for as many images */
+  const mode *const without = &run->rows[i - 1].strong;
+  const double without_s = without->measured_s * row->strong.batch / without->batch;
+  cvy_scaling_verdict(name, without_s, row->strong.measured_s, &row->strong.predicted, out, out_bytes);
 }
 
 static void print_mode(const mode *m) {
@@ -480,8 +555,9 @@ static json_t *result_json(const scaling_run *run) {
                            one->points[p].n / one->points[p].seconds));
     json_array_append_new(
         devices,
-        json_pack("{ss ss so sf so}", "device", cvy_devices_label(run->devices, i), "math",
-                  program_math_name(one->math), "alone", alone, "crowded",
+        json_pack("{ss ss so so sf so}", "device", cvy_devices_label(run->devices, i), "math",
+                  program_math_name(one->math), "alone", alone, "most",
+                  one->most < batch ? json_integer(one->most) : json_null(), "crowded",
                   run->model[i].crowded > 0 ? run->model[i].crowded : 1.0, "shares_cores_with",
                   run->ones[i].same_as == i ? json_null()
                                             : json_string(name_of(run, run->ones[i].same_as, name, sizeof name))));
@@ -525,6 +601,15 @@ static void find_same_cores(scaling_run *run) {
   }
 }
 
+/* The time allows for another round, which takes as long as those before on average. */
+static bool has_time(const scaling_run *run) {
+  const double seconds = cvy_clock_seconds_since(run->began_ns), all_s = seconds / run->round * (run->round + 1);
+  if (run->round == 0 || all_s <= run->options->limit_s) return true;
+  program_warn("%d of %d rounds: they took %.0f s, and --limit is %g", run->round, (int)run->options->rounds, seconds,
+               run->options->limit_s);
+  return false;
+}
+
 static cvy_status prepare(scaling_run *run) {
   cvy_status status = CVY_OK;
   const int batch = (int)run->options->batch;
@@ -558,7 +643,8 @@ int bench_scaling_main(int argc, char **argv) {
   cvy_status status = CVY_OK;
   run.options = &options;
   CVY_TRY(prepare(&run));
-  for (; run.round < options.rounds; run.round++) {
+  run.began_ns = cvy_clock_ns();
+  for (; run.round < options.rounds && has_time(&run); run.round++) {
     CVY_TRY(measure_each(&run));
     CVY_TRY(measure_crowding(&run));
     CVY_TRY(measure_teams(&run));
