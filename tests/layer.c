@@ -16,6 +16,7 @@
  *   no-pageable           a read or write that does not block fails if its host memory is not pinned, that is, mapped
  *   of a
  *                         buffer of CL_MEM_ALLOC_HOST_PTR: with NVIDIA's driver it would hold the host up
+ *   block-pageable        such a read or write holds the caller up until it has ended
  *   no-pinned             clCreateBuffer with CL_MEM_ALLOC_HOST_PTR fails
  *   marker-times=0        the times of markers and barriers are 0, as NVIDIA's driver says; =none: they are not
  *   available

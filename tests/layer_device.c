@@ -387,10 +387,10 @@ static bool is_pinned(cl_mem buffer) {
   return found;
 }
 
-/* Under no lock: whether a transfer must fail because host memory is not pinned. */
-static bool is_refused(cl_bool blocking, const void *host, size_t size) {
+/* Under no lock: whether the word is there for a transfer that does not block, and its host memory is not pinned. */
+static bool is_pageable(const char *word, cl_bool blocking, const void *host, size_t size) {
   bool inside = false;
-  if (blocking || !wanted("no-pageable")) return false;
+  if (blocking || !wanted(word)) return false;
   pthread_mutex_lock(&lock);
   for (int i = 0; i < MOST_MAPS; i++)
     inside |= maps[i].pinned && (const char *)host >= (const char *)maps[i].at &&
@@ -420,7 +420,8 @@ static cl_int CL_API_CALL enqueue_read(cl_command_queue queue, cl_mem buffer, cl
   uint64_t ns;
   cl_context context;
   cl_event command;
-  if (is_refused(blocking, to, size)) return CL_INVALID_OPERATION;
+  if (is_pageable("no-pageable", blocking, to, size)) return CL_INVALID_OPERATION;
+  if (is_pageable("block-pageable", blocking, to, size)) blocking = CL_TRUE;
   cl_int code = enter_transfer(queue, CALL_READ, size, &ns, &context);
   if (code != CL_SUCCESS) return code;
   if (!ns) return below->clEnqueueReadBuffer(queue, buffer, blocking, offset, size, to, n, list, event);
@@ -434,7 +435,8 @@ static cl_int CL_API_CALL enqueue_write(cl_command_queue queue, cl_mem buffer, c
   uint64_t ns;
   cl_context context;
   cl_event command;
-  if (is_refused(blocking, from, size)) return CL_INVALID_OPERATION;
+  if (is_pageable("no-pageable", blocking, from, size)) return CL_INVALID_OPERATION;
+  if (is_pageable("block-pageable", blocking, from, size)) blocking = CL_TRUE;
   cl_int code = enter_transfer(queue, CALL_WRITE, size, &ns, &context);
   if (code != CL_SUCCESS) return code;
   if (!ns) return below->clEnqueueWriteBuffer(queue, buffer, blocking, offset, size, from, n, list, event);

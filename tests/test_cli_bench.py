@@ -267,6 +267,34 @@ def test_bench_train(at):
         check(abs(crossed / (row["bucket_bytes"] / 4 * size) - 1) < 1e-6, f"{row}")
 
 
+def test_bench_exchange(at):
+    """Uploads go on beside everything else: the exchange takes as long as one way of all buckets, and the other of one.
+
+    The layer's delays use no core, and a transfer of memory that is not pinned blocks, as with NVIDIA's driver."""
+    links = {"CVY_FORCE_STAGING": "1", **with_layer("block-pageable,link=all:0.004")}
+    for tries in range(3):  # a busy machine wakes threads late
+        done = expect(0, "bench", "exchange", "--devices", device_times(2), "--quiet", "--time", 0.2, "--model", "lenet", "--buckets", "0.1,0.2",
+                      "--json", env=links)
+        result = read_json(done.stdout)
+        slow = []
+        for i, team in enumerate(result["team"]):
+            rows = [device["rows"][i] for device in result["devices"]]
+            n = result["gradient_bytes"] / team["bucket_bytes"]  # the last one is a part of one
+            ways = [(row["to_host_ms"], row["to_device_ms"]) for row in rows]
+            alone = max(n * max(way) + min(way) for way in ways) + team["update_ms"] + sum(row["pack_ms"] or 0 for row in rows)
+            if team["exchange_ms_low"] > 1.15 * alone:
+                slow.append(f"{team} takes more than 1.15 x {alone:.1f} ms, copies and sum alone: {rows}")
+        if not slow:
+            break
+    check(not slow, "\n".join(slow))
+    for one in result["fastest"]:
+        same = [row for row in result["team"] if row["exchange"] == one["exchange"]]
+        best = min(same, key=lambda row: row["exchange_ms"])
+        check(abs(one["bucket_mib"] * (1 << 20) - best["bucket_bytes"]) < 1, f"{one}")
+        check((one["bucket_ms"] is None) == (best["buckets"] == max(row["buckets"] for row in same)), f"{one} {same}")
+    check([one["exchange"] for one in result["fastest"]] == ["fp32", "bf16"], f"{result['fastest']}")
+
+
 def test_bench_scaling(at):
     """Devices alone and together: what the figures must be to each other."""
     model = ["--model", "lenet", "--steps", 3, "--extrapolate", 16, "--limit", 600, "--devices", device_times(3)]

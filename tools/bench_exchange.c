@@ -83,8 +83,9 @@ static const option_table table = {
         "[{\"exchange\" (fp32 or bf16), \"bucket_bytes\" (of floats), \"pack_ms\" (null for fp32),\n"
         "\"to_host_ms\", \"to_host_gbs\" (of what crosses), \"to_device_ms\", \"to_device_gbs\"}]}],\n"
         "\"host_copy_gbs\", \"team\": [{\"exchange\", \"bucket_bytes\", \"buckets\", \"exchange_ms\",\n"
-        "\"exchange_ms_low\", \"exchange_ms_high\", \"update_ms\", \"update_gbs\"}]}; a bucket larger\n"
-        "than the gradients is cut to them.",
+        "\"exchange_ms_low\", \"exchange_ms_high\", \"update_ms\", \"update_gbs\"}], \"fastest\":\n"
+        "[{\"exchange\", \"bucket_mib\", \"bucket_ms\" (what each further bucket costs; null: no size has\n"
+        "more)}]}; a bucket larger than the gradients is cut to them.",
 };
 
 /* Slices of a device's buffers. */
@@ -396,6 +397,8 @@ fail:
 
 /* ---- the word ---- */
 
+static double number_of(const json_t *row, const char *key) { return json_number_value(json_object_get(row, key)); }
+
 static void part_close(exchange_part *p) {
   cvy_staging_destroy(&p->staging);
   cvy_buffer_destroy(&p->gradients);
@@ -499,10 +502,35 @@ fail:
   return status;
 }
 
+/* The fastest size, and the cost of each further bucket, by that row and the one of most buckets. */
+static void conclude(const exchange_run *run, bool print, const json_t *team, json_t *fastest) {
+  static const char *const kinds[] = {"fp32", "bf16"};
+  for (int k = 0; k < 2; k++) {
+    const json_t *best = NULL, *most = NULL, *row;
+    size_t i;
+    json_array_foreach(team, i, row) {
+      if (strcmp(json_string_value(json_object_get(row, "exchange")), kinds[k]) != 0) continue;
+      if (!best || number_of(row, "exchange_ms") < number_of(best, "exchange_ms")) best = row;
+      if (!most || number_of(row, "buckets") > number_of(most, "buckets")) most = row;
+    }
+    if (!best) continue;
+    const double more = number_of(most, "buckets") - number_of(best, "buckets");
+    const double each_ms = more > 0 ? (number_of(most, "exchange_ms") - number_of(best, "exchange_ms")) / more : 0;
+    const double mib = number_of(best, "bucket_bytes") / (1 << 20);
+    json_array_append_new(fastest, json_pack("{ss sf so}", "exchange", kinds[k], "bucket_mib", mib, "bucket_ms",
+                                             more > 0 ? json_real(each_ms) : json_null()));
+    if (!print) continue;
+    printf("%s of %s: fastest with buckets of %.3g MiB (convoy train --bucket-mib)", kinds[k], run->options->model,
+           mib);
+    if (more > 0) printf("; each further bucket costs %.3f ms", each_ms);
+    printf("\n");
+  }
+}
+
 int bench_exchange_main(int argc, char **argv) {
   static exchange_options options;
   static exchange_run run;
-  json_t *devices = NULL, *team = NULL;
+  json_t *devices = NULL, *team = NULL, *fastest = NULL;
   int code = options_parse(&table, argc, argv, &options, NULL);
   if (code != OPTIONS_GO_ON) return code;
   code = bench_begin(table.verb, options.json, options.quiet, options.devices, &run.devices);
@@ -514,6 +542,7 @@ int bench_exchange_main(int argc, char **argv) {
   CVY_TRY(measure_copy(&run));
   devices = json_array();
   team = json_array();
+  fastest = json_array();
   for (int d = 0; d < run.n_parts; d++) {
     json_t *const device = bench_device_json(&run.parts[d].device);
     json_object_set_new(device, "mapped", json_boolean(cvy_staging_maps(run.parts[d].staging)));
@@ -530,19 +559,21 @@ int bench_exchange_main(int argc, char **argv) {
       CVY_TRY(measure_size(&run, options.buckets.values[i], print, devices, team));
     }
   }
+  conclude(&run, print, team, fastest);
 fail:
   progress_end();
   for (int d = 0; d < run.n_parts; d++) part_close(&run.parts[d]);
   code = program_exit_code(status);
   if (code == EXIT_DONE && options.json) {
     json_t *const out = bench_json("exchange", json_incref(devices));
-    json_object_update_new(
-        out, json_pack("{ss sI sf sO}", "model", options.model, "gradient_bytes", (json_int_t)(run.flat.n_floats * 4),
-                       "host_copy_gbs", run.copy_gbs, "team", team));
+    json_object_update_new(out, json_pack("{ss sI sf sO sO}", "model", options.model, "gradient_bytes",
+                                          (json_int_t)(run.flat.n_floats * 4), "host_copy_gbs", run.copy_gbs, "team",
+                                          team, "fastest", fastest));
     if (!program_write_json(options.json, out)) code = EXIT_FAILED;
   }
   json_decref(devices);
   json_decref(team);
+  json_decref(fastest);
   cvy_free(run.parts);
   cvy_ledger_destroy(&run.ledger);
   cvy_pool_destroy(&run.pool);
