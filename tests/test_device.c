@@ -391,6 +391,20 @@ CHECK_TEST(missing_drivers) {
   expect_missing(&none, "/dev/kfd, which ROCm needs", true);
   expect_missing(&none, "/dev/dri/renderD*: the card's kernel module", true);
   assert_int_equal(lines_of(missing(&none)), 6);
+  /* a container: NVIDIA's library is there, without the file that names it */
+  put("/usr/local/nvidia/lib64/libnvidia-opencl.so.1", "");
+  expect_missing(&none, "NVIDIA's driver is there, but no .icd file names it", true);
+  expect_missing(&none,
+                 check_text("echo %s > ~/icd/nvidia.icd; export OCL_ICD_VENDORS=~/icd\n", under_root("/usr/local/"
+                                                                                                     "nvidia/lib64/"
+                                                                                                     "libnvidia-opencl."
+                                                                                                     "so.1")),
+                 true);
+  expect_missing(&none, "Probably missing: nvidia-opencl-icd", false);
+  put("/etc/OpenCL/vendors/nvidia.icd", "libconvoy-no-such-nvidia.so.1\n");
+  expect_missing(&none, "no .icd file names it", false);
+  unlink(under_root("/etc/OpenCL/vendors/nvidia.icd"));
+  unlink(under_root("/usr/local/nvidia/lib64/libnvidia-opencl.so.1"));
   cvy_device_info items[2] = {
       {.index = 0, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = "pci:0000:01:00.0", .vendor = "NVIDIA Corporation"},
       {.index = 1, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = "", .vendor = "Advanced Micro Devices, Inc."},

@@ -33,6 +33,8 @@ typedef struct finding {
   const cvy_device_list *list;
   cvy_packages packages;
   bool wanted[VENDORS]; /* a card or a driver of it is there, and no device of it */
+  bool named_nvidia;    /* by an .icd file */
+  bool unnamed_nvidia;  /* its driver's library is there, and no .icd file names it */
   char *out;
   size_t used, out_bytes;
 } finding;
@@ -54,6 +56,22 @@ static const char *ending(const char *name) {
   return dot ? dot : "";
 }
 
+/* ---- devices that are offered ---- */
+
+/* True if a driver offers the vendor's card at `address` (NULL: any of its cards). A driver that reports no bus address
+ * counts for every card of its vendor. */
+static bool offered(const cvy_device_list *list, const char *address, int vendor) {
+  for (int i = 0; i < list->n; i++) {
+    const cvy_device_info *const info = &list->items[i];
+    if (info->index < 0 || info->kind == CVY_DEVICE_CPU) continue;
+    if (address && !strncmp(info->uuid, "pci:", 4)
+            ? !strcasecmp(info->uuid + 4, address)
+            : strstr(info->vendor, vendors[vendor].name) || strstr(info->vendor, vendors[vendor].other_name))
+      return true;
+  }
+  return false;
+}
+
 /* ---- drivers that are registered ---- */
 
 /* The library that an .icd file names, loaded as the loader does. */
@@ -71,6 +89,7 @@ static void look_at_icd(finding *f, const char *path) {
     tell(f, "%s names no library: its first line is empty.\n", path);
     return;
   }
+  f->named_nvidia |= strstr(line, vendors[CVY_DRIVER_NVIDIA].library) != NULL;
   void *const library = dlopen(line, RTLD_LAZY | RTLD_LOCAL);
   if (!library) {
     const char *const why = dlerror();
@@ -108,6 +127,33 @@ static void look_at_drivers(finding *f) {
     tell(f, "%s%s has no .icd file: no OpenCL driver is installed.\n", folder, asked ? " (OCL_ICD_VENDORS)" : "");
 }
 
+/* NVIDIA's driver is put into a container file by file, often without its .icd file. */
+static void look_for_nvidia(finding *f) {
+  static const char *const folders[] = {"/usr/local/nvidia/lib64",
+                                        "/usr/local/nvidia/lib",
+                                        "/usr/lib/x86_64-linux-gnu",
+                                        "/usr/lib/aarch64-linux-gnu",
+                                        "/usr/lib64",
+                                        "/usr/lib",
+                                        "/usr/lib/wsl/lib",
+                                        "/usr/local/cuda/compat"};
+  char path[PATH_MAX];
+  if (f->named_nvidia || offered(f->list, NULL, CVY_DRIVER_NVIDIA)) return;
+  for (size_t i = 0; i < sizeof folders / sizeof *folders && !f->unnamed_nvidia; i++) {
+    snprintf(path, sizeof path, "%s%s/libnvidia-opencl.so.1", f->root, folders[i]);
+    f->unnamed_nvidia = access(path, R_OK) == 0;
+  }
+  if (!f->unnamed_nvidia) return;
+  f->wanted[CVY_DRIVER_NVIDIA] = true;
+  tell(f,
+       "NVIDIA's driver is there, but no .icd file names it, as is usual in containers. As root:\n"
+       "  mkdir -p /etc/OpenCL/vendors && echo %s > /etc/OpenCL/vendors/nvidia.icd\n"
+       "or for this shell alone:\n"
+       "  mkdir -p ~/icd; cp /etc/OpenCL/vendors/*.icd ~/icd; echo %s > ~/icd/nvidia.icd; export "
+       "OCL_ICD_VENDORS=~/icd\n",
+       path, path);
+}
+
 /* ---- cards ---- */
 
 /* A line of a sysfs file such as "0x10de"; -1 if it cannot be read. */
@@ -121,20 +167,6 @@ static long read_hex(const char *folder, const char *device, const char *file) {
   return got ? strtol(line, NULL, 16) : -1;
 }
 
-/* True if a driver offers the vendor's card at `address` (NULL: any of its cards). A driver that reports no bus address
- * counts for every card of its vendor. */
-static bool offered(const cvy_device_list *list, const char *address, int vendor) {
-  for (int i = 0; i < list->n; i++) {
-    const cvy_device_info *const info = &list->items[i];
-    if (info->index < 0 || info->kind == CVY_DEVICE_CPU) continue;
-    if (address && !strncmp(info->uuid, "pci:", 4)
-            ? !strcasecmp(info->uuid + 4, address)
-            : strstr(info->vendor, vendors[vendor].name) || strstr(info->vendor, vendors[vendor].other_name))
-      return true;
-  }
-  return false;
-}
-
 static void look_at_cards(finding *f) {
   char folder[PATH_MAX];
   struct dirent **names = NULL;
@@ -146,6 +178,7 @@ static void look_at_cards(finding *f) {
     for (int v = CVY_DRIVER_NVIDIA; v < VENDORS; v++) {
       if (class < 0 || class >> 16 != 0x03 || id != vendors[v].id || offered(f->list, address, v)) continue;
       f->wanted[v] = true;
+      if (v == CVY_DRIVER_NVIDIA && f->unnamed_nvidia) continue;
       tell(f, "There is a graphics card by %s at %s, but no OpenCL platform offers it. Probably missing: %s.\n",
            vendors[v].name, address, f->packages.driver[v]);
     }
@@ -213,6 +246,7 @@ void cvy_missing_in(const char *root, const cvy_device_list *list, char *out, si
   out[0] = 0;
   cvy_packages_of(root, &f.packages);
   look_at_drivers(&f);
+  look_for_nvidia(&f);
   look_at_cards(&f);
   look_at_nodes(&f);
 }
