@@ -13,7 +13,7 @@
 #include "src/nn/layout.h"
 #include "tests/check.h"
 
-#define GOLDEN_IMAGES "/usr/share/datasets/fashion-mnist/"
+#define GOLDEN_IMAGES "/usr/share/datasets/fashion-mnist"
 enum { GOLDEN_PIXELS = 28 * 28, GOLDEN_PROJECTIONS = 32 };
 
 /* ---- the file ---- */
@@ -80,19 +80,44 @@ static void golden_weights(check_device *d, const json_t *one, const cvy_layout 
 
 /* ---- data ---- */
 
+/* A file of Fashion-MNIST, packed or plain, in $CONVOY_DATA or in the folder of Debian's package; false if neither has
+ * it. */
+static inline bool golden_find(const char *name, char *path, size_t bytes) {
+  const char *const folders[] = {getenv("CONVOY_DATA"), GOLDEN_IMAGES};
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+    for (int packed = 1; packed >= 0; packed--) {
+      if (!folders[i] || !*folders[i]) continue;
+      snprintf(path, bytes, "%s/%s%s", folders[i], name, packed ? ".gz" : "");
+      FILE *const f = fopen(path, "rb");
+      if (f) fclose(f);
+      if (f) return true;
+    }
+  return false;
+}
+
+/* False: the files that the tests read are not all there, and the missing one is named. */
 static inline bool golden_data_there(void) {
-  FILE *const f = fopen(GOLDEN_IMAGES "train-images-idx3-ubyte.gz", "rb");
-  if (f) fclose(f);
-  return f != NULL;
+  static const char *const names[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte"};
+  char path[4096];
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (!golden_find(names[i], path, sizeof path)) {
+      const char *const folder = getenv("CONVOY_DATA");
+      fprintf(stderr,
+              "no Fashion-MNIST: %s[.gz] is neither in $CONVOY_DATA (%s) nor in " GOLDEN_IMAGES
+              ": name a folder that has it in CONVOY_DATA, or install the package dataset-fashion-mnist\n",
+              names[i], folder && *folder ? folder : "not set");
+      return false;
+    }
+  return true;
 }
 
 static inline void golden_read(check_device *d, const char *name, long skip, size_t bytes, unsigned char *out) {
-  char path[256];
-  snprintf(path, sizeof path, GOLDEN_IMAGES "%s.gz", name);
-  const gzFile f = gzopen(path, "rb");
+  char path[4096];
+  const bool found = golden_find(name, path, sizeof path);
+  const gzFile f = found ? gzopen(path, "rb") : NULL;
   const bool good = f && gzseek(f, skip, SEEK_SET) == skip && gzread(f, out, (unsigned)bytes) == (int)bytes;
   if (f) gzclose(f);
-  if (!good) check_fail(d, "%s: %zu bytes at %ld cannot be read", path, bytes, skip);
+  if (!good) check_fail(d, "%s: %zu bytes at %ld cannot be read", found ? path : name, bytes, skip);
 }
 
 /* n images from `first` on as dense floats, and (training only) their labels. labels may be NULL. */
