@@ -10,7 +10,7 @@ import re
 import sys
 import time
 
-from cli import (call, check, CONVOY, DEVICE, device_times, expect, first_device, NO_DEVICE, read, read_json, ROOT,
+from cli import (call, check, CONVOY, DEVICE, device_times, expect, first_device, LAYER, NO_DEVICE, read, read_json, ROOT,
                   main, with_layer, write, wrong_kernels)
 
 FAST = ["--time", "0.02", "--devices", DEVICE, "--quiet"]
@@ -355,7 +355,8 @@ def test_bench_scaling_slow(at):
 
 def tool(name, *args, code=0, err="", out="", **kw):
     done = call([sys.executable, os.path.join(ROOT, "tools", name), *args], timeout=280, **kw)
-    check(done.returncode == code and err in done.stderr and out in done.stdout, f"{name}: exit {code}, {err!r}, {out!r}", done)
+    there = all(text in done.stdout for text in ([out] if isinstance(out, str) else out))
+    check(done.returncode == code and err in done.stderr and there, f"{name}: exit {code}, {err!r}, {out!r}", done)
     return done
 
 
@@ -430,36 +431,44 @@ def test_bench_tools(at):
         check([len(x["torch_all"]) for x in r["rounds"]] == [2, 1], "only the best one after the first round", done)
         check(abs(r["ratio"] * 180 / r["convoy_img_s"] - 1) < 1e-9 and r["convoy_mib"] > 5, "ratio", done)
 
-    tool("gpu-report", "--only", "nothing", code=2, err="the steps are: system compile")
-    build = os.path.dirname(os.path.dirname(CONVOY))
-    here = ["--device", "cpu" if DEVICE == "auto" else DEVICE, "--quick", "--build", build, "--out", report, "--python", "/bin/false"]
-    tool("gpu-report", *here, "--only", "system", "peak", "exchange", "torch", out="all well")
+    # what it writes of steps that are not well: test_gpu_report.py
+    tool("gpu-report", "--only", "nothing", code=2, err="the groups are: system build")
+    build, caches = os.path.dirname(os.path.dirname(CONVOY)), at("caches")
+    os.makedirs(caches)
+    here = ["--device", "cpu" if DEVICE == "auto" else DEVICE, "--quick", "--build", build, "--caches", caches, "--out", report]
+    done = tool("gpu-report", *here, "--only", "system", "peak", "exchange")
     text = read(report)
-    for words in ("| bench peak | well |", "GFLOP/s, read", "| PyTorch beside it | skipped |", "$ uname -a"):
+    for words in ("| bench peak | ", "| bench exchange | ", "GFLOP/s, read", "$ uname -a"):
         check(words in text, f"the report has {words!r}: {text}")
-    tool("gpu-report", *here, "--only", "peak", code=1, out="not well: devices, devices in words, peak", env=NO_DEVICE)
-    check("| peak | left out |" in read(report), "a step without device is named")
+    check("not well" not in done.stdout and "What has not run" not in text, "all went well", done)
+    tool("gpu-report", *here, "--only", "peak", code=1, out="not well: devices, devices in words", env=NO_DEVICE)
+    check("Nothing else was done: no device" in read(report), "without a device nothing else is done")
 
     # a build in one file, on a machine that has nothing else; little time, and the rest later
-    few, packed, later = (at(name) for name in ("build", "packed.tar.xz", "later.md"))
+    few, packed, later, networks = (at(name) for name in ("build", "packed.tar.xz", "later.md", "networks"))
     os.makedirs(os.path.join(few, "meson-info"))
     os.makedirs(os.path.join(few, "tools"))
+    os.makedirs(os.path.join(few, "tests"))
+    os.makedirs(networks)
     os.symlink(CONVOY, os.path.join(few, "tools", "convoy"))
     some = [t for t in read_json(read(os.path.join(build, "meson-info", "intro-tests.json"))) if t["name"] in ("update", "cache", "split")]   # cache: compiled with a path; split: needs no device
     write(os.path.join(few, "meson-info", "intro-tests.json"), json.dumps(some))
-    tool("gpu-report", "--build", few, "--pack", packed, out=", 1 tests, libraries ")
+    tool("gpu-report", "--build", few, "--pack", packed, out=[", 1 tests, libraries ", "no test layer"])
     tool("gpu-report", "--build", few, "--pack", packed, "--data-dir", at(), code=1, err="expected the four files of Fashion-MNIST")
-    tool("gpu-report", "--build", few, "--pack", packed, "--data-dir", os.path.join(ROOT, "tests", "data", "idx-plain"), out="the data set")
-    there = [*here[:3], "--build", packed, "--out", report]
-    tool("gpu-report", *there, "--only", "peak", "tests", "--limit", "9", out="left out for lack of time: bench peak, tests")
-    tool("gpu-report", *there[:-1], later, "--only", "peak", "tests", "--limit", "200", "--resume", report.replace(".md", ".json"), out="all well")
+    tool("gpu-report", "--build", few, "--pack", packed, "--networks", networks, code=1, err="expected .onnx files")
+    write(os.path.join(networks, "resnet50.onnx"), "nothing")
+    os.symlink(LAYER, os.path.join(few, "tests", "test_layer.so"))
+    tool("gpu-report", "--build", few, "--pack", packed, "--data-dir", os.path.join(ROOT, "tests", "data", "idx-plain"), "--networks", networks,
+         out=["the data set", "networks resnet50", "the test layer"])
+    there = [*here[:3], "--build", packed, "--caches", caches, "--stage", "contact", "--only", "peak", "tests", "--out"]
+    tool("gpu-report", *there, report, "--limit", "3", out=["for lack of time: ", "test update", "bench peak"])
+    tool("gpu-report", *there, later, "--resume", report.replace(".md", ".json"), out=" well")
     text = read(later)
-    for words in ("| bench peak | well |", "| 1 passed, 0 failed, 0 skipped |", "built elsewhere (packed.tar.xz)"):
-        check(words in text and "lack of time" not in text, f"the later report has {words!r}: {text}")
+    for words in ("| bench peak | ", "- 1 well: update", "built elsewhere (packed.tar.xz"):
+        check(words in text and "What has not run" not in text, f"the later report has {words!r}: {text}")
     check(text.count("| devices | well |") == 1, "devices are asked anew")
-    tool("gpu-report", *there[:-1], later, "--only", "peak", "--resume", later.replace(".md", ".json"), out="all well")
     write(packed, "nothing")
-    tool("gpu-report", *there, code=2, err="packed.tar.xz")
+    tool("gpu-report", *there, report, code=2, err="packed.tar.xz")
 
 
 if __name__ == "__main__":
