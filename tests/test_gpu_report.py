@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """tools/gpu-report: what it writes of steps that crash, hang, are wrong or are not done in time: test_gpu_report.py CONVOY GROUP
 
-faults, torch, stopped: with stand-ins for the programs, which need no device. dry: each stage on PoCL in the shape of a GPU, within its limit.
-layer: a crash and a hang of the real program, with the test layer's dump."""
+faults, stages, stopped, torch: with stand-ins for the programs, which need no device. dry, dry_all: stages on PoCL in the shape of a GPU, within
+their limits. layer: a crash and a hang of the real program, with the test layer's dump."""
 import json
 import os
 import signal
@@ -191,7 +191,7 @@ def test_torch(at):
     write(python, FAKE_SIDE.replace("{python}", sys.executable), 0o755)
     text, found, *_ = report(at, "--build", build, "--quick", "--stage", "speed", "--torch", "--python", python, "--patience", "0.1", code=1)
     has(text, "| lenet | 32 | train | fp32 | 100 (3 rounds, ±0.0 %) | 50 | 200", "| graph nchw |", "**0.50**", "(3 rounds, ±0.0 %) (fp32)",
-        "lenet 32 train fp32 compile nhwc: no compiler here", "the process died (SIGSEGV)", "lenet 32 train bf16 eager+graph nchw: hung", "PyTorch 2.99 on Stand-in")
+        "lenet 32 train fp32 compile nhwc: no compiler here", "the process died (SIGSEGV)", "lenet 32 train bf16 eager+graph nchw: not done after", "PyTorch 2.99 on Stand-in")
     got = states(found)
     check(got["PyTorch lenet 32 train tf32 nhwc eager+graph"] == "crashed" and got["PyTorch lenet 32 train bf16 nchw eager+graph"] == "hung" and
           got["PyTorch lenet 32 train fp32 nchw compile+compile-graph"] == "wrong" and got["bench train lenet 32 tf32, third time"] == "well", f"states: {got}")
@@ -199,12 +199,12 @@ def test_torch(at):
     has(text, "pip install torch numpy")
 
 
-def test_dry(at):
-    """Each stage on PoCL in the shape of a GPU: within its limit, and steps that ended are well."""
+def dry(at, *stages):
+    """Stages on PoCL in the shape of a GPU: each within its limit, and steps that ended are well."""
     need_device()
     caches = at("caches")
     os.makedirs(caches)
-    for stage, limit in (("contact", 25), ("numbers", 20), ("speed", 25)):
+    for stage, limit in stages:
         text, found, names, seconds = report(at, "--device", "cpu" if DEVICE == "auto" else DEVICE, "--quick", "--stage", stage, "--limit", str(limit), "--build", BUILD,
                                              "--caches", caches, env={"CVY_FORCE_SHAPE": "simt"}, name=stage + ".md")
         check(seconds < limit + 5, f"{stage}: {seconds:.0f} s, limit {limit}")
@@ -212,8 +212,17 @@ def test_dry(at):
         check("devices in words" in states(found) and len(found["steps"]) + len(found["left_out"]) > 6, f"{stage}: {found['left_out']}")
 
 
+def test_dry(at):
+    dry(at, ("contact", 25))
+
+
+def test_dry_all(at):
+    dry(at, ("contact", 90), ("numbers", 60), ("speed", 120))
+
+
 def test_layer(at):
-    """The real program, killed by SIGSEGV and hanging: the report has the last calls and backtraces."""
+    """The real program, killed by SIGSEGV (twice: LLVM's handler, which PoCL brings, returns from the first that is sent) and hanging: the report has
+    the last calls and backtraces."""
     need_device()
     if b"dump-after" not in open(LAYER, "rb").read():
         print("the test layer does not write backtraces")
@@ -225,17 +234,17 @@ def test_layer(at):
     os.rename(wrapper, wrapper + ".fake")
     write(wrapper, f"""#!/bin/sh
 case "$1 $2" in
-"bench peak") {CONVOY} bench peak --devices {DEVICE} --time 0.3 & p=$!; {{ sleep 6; kill -SEGV $p; }} & wait $p; exit $?;;
+"bench peak") {CONVOY} bench peak --devices {DEVICE} --time 5 & p=$!; {{ sleep 6; kill -SEGV $p; sleep 3; kill -SEGV $p; }} 2>/dev/null & wait $p; exit $?;;
 "train --model") OPENCL_LAYERS={LAYER} CVY_LAYER="hang=all:3,$CVY_LAYER" exec {CONVOY} train --model lenet --data synthetic:640 --devices {DEVICE} --max-steps 9 --no-eval;;
 esac
 exec {wrapper}.fake "$@"
 """, 0o755)
-    text, found, names, _ = report(at, "--only", "peak", "train", "--build", build, "--patience", "0.4", code=1, timeout=400)
+    text, found, names, _ = report(at, "--only", "peak", "train", "--build", build, "--patience", "0.5", code=1, timeout=400)
     check(states(found)["bench peak"] == "crashed" and states(found)["a short training"] == "hung", f"states: {states(found)}")
     check({"report/dumps/bench_peak.txt", "report/dumps/a_short_training.txt"} <= set(names), f"archive: {names}")
-    has(text, "Once more with the test layer: crashed, SIGSEGV", "Once more with the test layer: ", "--- crashed thread", "--- the last OpenCL calls", "clEnqueueNDRangeKernel",
-        "cmd_bench")
+    has(text, "Once more with the test layer: crashed, SIGSEGV", "Once more with the test layer: ", "--- crashed thread", "--- the last OpenCL calls", "bench_peak_main",
+        "clFinish", "cvy_team_create", "Its threads at the limit")
 
 
 if __name__ == "__main__":
-    main(globals(), without_device=("faults", "stages", "stopped", "torch", "dry", "layer"))
+    main(globals(), without_device=("faults", "stages", "stopped", "torch", "dry", "dry_all", "layer"))

@@ -91,7 +91,7 @@ class TorchSide:
         if why:
             code = self.end()
             number = -code if code < 0 else 0
-            reason = "hung" if why == "hung" else f"the process died ({reading.signal_name(number) if number else f'exit status {code}'})"
+            reason = f"not done after {limit_s:.0f} s" if why == "hung" else f"the process died ({reading.signal_name(number) if number else f'exit status {code}'})"
             lines.append({"failed": reason})
         rows = [line for line in lines if "done" not in line]
         with open(self.log, "rb") as f:
@@ -116,6 +116,9 @@ class Rates:
             if name in c.networks and not c.small:
                 self.configurations.append((name, batch if gpu else 2, c.networks[name]))
         self.steps = 2 if short else 20
+        # TF32 and CUDA graphs are things of CUDA devices
+        self.torch_maths = MATHS if gpu else ("fp32", "bf16")
+        self.plain, self.compiling = (["eager", "graph"], ["compile", "compile-graph"]) if gpu else (["eager"], ["compile"])
 
     def arguments(self, network, batch, file, math):
         where = ["--model", file, "--input", "224x224x3"] if file else ["--model", network]
@@ -156,7 +159,7 @@ class Rates:
         return Step(name, "torch", ["torch_side.py", json.dumps(request)], self.c.limit(limit_s), key, least_s=10, shown=False, ask=ask)
 
     def torches(self, configuration, layout, modes, task="train", limit_s=60):
-        return [self.torch(configuration, math, layout, modes, task, limit_s) for math in MATHS] if self.c.torch else []
+        return [self.torch(configuration, math, layout, modes, task, limit_s) for math in self.torch_maths] if self.c.torch else []
 
     @property
     def maths(self):
@@ -167,7 +170,7 @@ class Rates:
         steps = []
         for one in configurations:
             steps.append(self.convoy(one, "fp32"))
-            steps += self.torches(one, "nhwc", ["eager", "graph"])
+            steps += self.torches(one, "nhwc", self.plain)
             steps += [self.convoy(one, math) for math in self.maths[1:]]
         return steps
 
@@ -175,7 +178,7 @@ class Rates:
         """PyTorch's other layout, and Convoy again beside it."""
         steps = []
         for one in configurations if self.c.torch else []:
-            steps += self.torches(one, "nchw", ["eager", "graph"])
+            steps += self.torches(one, "nchw", self.plain)
             steps += [self.convoy(one, math, ", again") for math in self.maths]
         return steps
 
@@ -183,13 +186,13 @@ class Rates:
         steps = []
         for one in configurations if self.c.torch else []:
             for layout in LAYOUTS if one == self.configurations[0] else LAYOUTS[:1]:
-                steps += self.torches(one, layout, ["compile", "compile-graph"], limit_s=150)
+                steps += self.torches(one, layout, self.compiling, limit_s=150)
             steps += [self.convoy(one, math, ", third time") for math in self.maths]
         return steps
 
     def evaluation(self):
         one = self.configurations[0]
-        return [self.convoy(one, "fp32", task="eval"), *self.torches(one, "nhwc", ["eager", "graph"], "eval")]
+        return [self.convoy(one, "fp32", task="eval"), *self.torches(one, "nhwc", self.plain, "eval")]
 
     def warm(self):
         """Compiles every network's kernels, many at a time, so that what measures finds them."""

@@ -106,11 +106,13 @@ def execute(command, log, env=None, limit_s=3600.0, look_s=20.0):
             code = child.wait(timeout=max(0.1, limit_s))
         except subprocess.TimeoutExpired:
             where = waiting_where(child.pid, look_s) or "its processes are gone"
-            kill(child.pid, signal.SIGABRT)
-            try:
-                child.wait(timeout=max(0.5, min(DUMP_S, look_s)))
-            except subprocess.TimeoutExpired:
-                pass
+            for _ in range(2):                           # LLVM's handler, which PoCL brings, takes the first one and returns
+                kill(child.pid, signal.SIGABRT)
+                try:
+                    child.wait(timeout=max(0.5, min(DUMP_S, look_s)) / 2)
+                    break
+                except subprocess.TimeoutExpired:
+                    pass
             kill(child.pid, signal.SIGKILL)
             code = child.wait()
             out.write(f"\n=== ended after {limit_s:.0f} s\n".encode())

@@ -35,32 +35,50 @@ def telling(text, most=MOST_LINES):
 def of_dump(text):
     """The part of a dump of the test layer (tests/layer_dump.c) that says most: what ended the program, the last launch with its build, the last
     calls, those that have not returned, and the frames of the crashed thread, else of all."""
-    shown, section, named = [], [], False
-    crashed = "--- crashed thread" in text
-
-    def close():
-        head = section[0] if section else ""
-        if head.startswith("=== end") or head.startswith(("--- process", "--- addresses", "--- where")) or named and crashed and "crashed" not in head:
-            return
-        if not named and head.startswith(("--- thread", "--- crashed thread")):         # addresses without names
-            return
-        most = 10 if head.startswith("--- the last OpenCL calls") else 16
-        rest = [line for line in section[1:] if line.strip()]
-        shown.extend([head] + (rest[-most:] if "calls" in head else rest[:most]))
+    parts, head = [], []
     for line in text.splitlines():
         if line.startswith(("--- ", "=== ")):
-            close()
-            section = []
-            named = named or line.startswith("--- the same frames with names")
-        section.append(line)
-    close()
+            head = [line]
+            parts.append(head)
+        elif line.strip():
+            head.append(line)
+    named = next((i for i, part in enumerate(parts) if part[0].startswith("--- the same frames with names")), len(parts))
+    shown = []
+    for part in parts[:named]:
+        if part[0].startswith("=== convoy"):
+            shown += part[:1]
+        elif part[0].startswith("--- the last launch"):
+            shown += part[:16]
+        elif part[0].startswith(("--- the last OpenCL calls", "--- calls that")):
+            shown += part[:1] + part[1:][-10:]
+    # threads in a call first: their numbers stand in its line
+    busy = {m[1] for part in parts if part[0].startswith("--- calls that") for m in re.finditer(r" thread (\d+) ", "\n".join(part))}
+    threads = [part for part in parts[named + 1:] if part[0].startswith(("--- thread", "--- crashed thread")) and " layer-" not in part[0]]
+    crashed = [part for part in threads if part[0].startswith("--- crashed")]
+    for part in crashed or sorted(threads, key=lambda part: part[0].split()[2] not in busy):
+        shown += part[:1] + [line for line in part[1:] if not WAITING.search(line)][:14]
     return [cut(line, 220) for line in shown if line][:90]
 
 
-def of_threads(text, most=60):
+# Frames of every thread that waits, and of the handler that takes the backtrace.
+WAITING = re.compile(r"^#\d+ .*(?:futex|pthread_cond|\bclone3?\b|start_thread|__libc_start)|\((?:on_trace|clone3?|start_thread|_start|__libc_start\w*|pthread_cond_\w+)"
+                     r"\+|^\S*/libc\.so\.6\(\+0x")
+
+
+def of_threads(text, most=60, each=10):
     """Threads of a hanging program, as process.py or gdb writes them."""
-    lines = [line for line in text.splitlines() if re.match(r"--- |thread |Thread |#\d+ |gdb: ", line)]
-    return [cut(line, 200) for line in lines[:most]] + ([f"… {len(lines) - most} lines …"] if len(lines) > most else [])
+    lines, frames = [], 0
+    for line in text.splitlines():
+        if line.startswith("#"):
+            frames += 1
+            if frames <= each and not WAITING.search(line):
+                lines.append(cut(line, 160))
+                continue
+            frames -= WAITING.search(line) is not None
+        elif re.match(r"--- |thread |Thread |gdb: ", line):
+            frames = 0
+            lines.append(cut(line, 160))
+    return lines[:most] + ([f"… {len(lines) - most} lines …"] if len(lines) > most else [])
 
 
 def signal_name(number):

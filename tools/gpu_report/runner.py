@@ -180,8 +180,8 @@ class Runner:
     def together(self, steps, share=1.0):
         """Many at a time, within a share of the time that is left."""
         until = time.time() + share * self.left() if self.left() != float("inf") else None
-        # long ones first, so that none is waited for at the end; with few cores last, so that they do not take all the time
-        steps = sorted(steps, key=lambda s: -s.priority if self.workers >= 8 else s.priority)
+        # long ones first, so that none is waited for at the end; with few cores in the order of what they are worth
+        steps = sorted(steps, key=lambda s: -s.priority if self.workers >= 8 else 0)
         self.in_pool(lambda step: self.one(step, until), steps)
 
     def alone(self, steps):

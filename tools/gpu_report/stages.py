@@ -15,8 +15,8 @@ STAGES = ("contact", "numbers", "speed")
 GROUPS = ("system", "build", "devices", "selftest", "tests", "golden", "train", "peak", "epochs", "warm", "networks", "team", "exchange", "torch", "tune",
           "ops", "conv", "registers")
 QUICK_TESTS = ("eltwise", "launch", "update", "softmax_xent", "linear")
-# A test of every kind: launches, each family of kernels, whole steps, a team, a training.
-CONTACT_TESTS = QUICK_TESTS + ("batchnorm", "conv2d", "conv2d_winograd_simt", "pool2d", "reduce", "step", "train", "team", "same_training")
+# With them a test of every kind: launches, each family of kernels, whole steps, a team, a training.
+CONTACT_TESTS = ("batchnorm", "conv2d", "conv2d_winograd_simt", "pool2d", "reduce", "step", "train", "team", "same_training")
 GOLDEN = ("golden", "golden_team", "golden_optimizers")
 DEBIAN_DATA = "/usr/share/datasets/fashion-mnist"
 
@@ -142,8 +142,7 @@ def contact(c):
     """(many at a time, alone)"""
     weights = os.path.join(c.runner.scratch, "contact.safetensors")
     small = c.small or not c.device.gpu
-    many = [selftest(c, "selftest")]
-    many += tests(c, (QUICK_TESTS + GOLDEN[:1]) if c.small else CONTACT_TESTS + GOLDEN[:1], 120)
+    many = tests(c, QUICK_TESTS + GOLDEN[:1] + (() if c.small else CONTACT_TESTS), 120) + [selftest(c, "selftest")]
     size = ["--max-steps", "5", "--batch", "32"] if small else ["--max-steps", "60", "--batch", "256"]
     alone = [train(c, "a short training", "train", "lenet" if small else "resnet18", [*size, "--no-eval", "--save", weights], 60),
              c.bench("bench peak", "peak", "peak", *c.time, key=reading.of_peak)]
@@ -151,8 +150,10 @@ def contact(c):
 
 
 def numbers(c):
-    rest = [n for suite in pack.SUITES for n, t in c.programs.items() if t["suite"] == suite and n not in GOLDEN]
-    many = [selftest(c, "selftest")] + tests(c, QUICK_TESTS + GOLDEN[:1] if c.small else [*GOLDEN, *rest], 180)
+    rest = [n for suite in pack.SUITES for n, t in c.programs.items() if t["suite"] == suite and n not in GOLDEN + QUICK_TESTS]
+    # last those with settings of another processor
+    rest.sort(key=lambda n: len(c.programs[n]["env"]))
+    many = tests(c, [*QUICK_TESTS, *GOLDEN[:1]] + ([] if c.small else [*GOLDEN[1:], *rest]), 180) + [selftest(c, "selftest")]
     if not c.small:
         many.append(selftest(c, "selftest resnet50", "--model", "resnet50", "--input", "64x64x3", limit_s=240))
     more = ["--max-steps", "3", "--batch", "32", "--no-eval"] if c.small else ["--epochs", "10", "--batch", "256"]
