@@ -26,15 +26,35 @@ LARGE = 64 << 20      # more than that is a nuisance to carry
 CACHE_BYTES = 16 << 20                           # of each cache, packed with what is newest
 
 
+# Of the environment that meson gives to tests: what names files of the build, and the test layer, which stands beside programs here and is used where
+# one dies. On a card tests run as programs do, without it.
+NOT_ELSEWHERE = ("LD_LIBRARY_PATH", "OPENCL_LAYERS", "CVY_LAYER_ALWAYS")
+# A test that needs a module of the build is compiled with its path.
+MODULE = re.compile(rb"/tests/(?:test_layer|wrong_libs)\.so\0")
+
+
+def needs_module(program):
+    if not os.path.exists(program):                      # its step says so
+        return False
+    with open(program, "rb") as f:
+        return MODULE.search(f.read()) is not None
+
+
 def test_programs(build):
     """Tests of a build that can run elsewhere: name → suite, command, environment and priority, paths as on this machine."""
     with open(os.path.join(build, "meson-info", "intro-tests.json"), encoding="utf-8") as f:
         tests = json.load(f)
-    # What depends on a module of the build is compiled with its path.
-    alone = lambda t: len(t["cmd"]) == 1 and not any("@sha" in d for d in t["depends"])
-    return {t["name"]: {"suite": t["suite"][0].split(":")[-1], "cmd": t["cmd"], "env": {k: v for k, v in t["env"].items() if k != "LD_LIBRARY_PATH"},
-                        "priority": t.get("priority", 0)}
-            for t in tests if alone(t)}
+    found, bound = {}, {}
+    for t in tests:
+        suite, program = t["suite"][0].split(":")[-1], t["cmd"][0]
+        if suite not in SUITES or len(t["cmd"]) != 1:
+            continue
+        if program not in bound:
+            bound[program] = needs_module(program)
+        if not bound[program]:
+            found[t["name"]] = {"suite": suite, "cmd": t["cmd"], "env": {k: v for k, v in t["env"].items() if k not in NOT_ELSEWHERE},
+                                "priority": t.get("priority", 0)}
+    return found
 
 
 def libraries(program):
@@ -65,7 +85,7 @@ def layer_of(build):
 
 
 def pack(a, build):
-    tests = {name: t for name, t in test_programs(build).items() if t["suite"] in SUITES}
+    tests = test_programs(build)
     programs = {"tools/convoy": os.path.join(build, "tools", "convoy")}
     programs.update({f"tests/{os.path.basename(t['cmd'][0])}": t["cmd"][0] for t in tests.values()})
     layer = layer_of(build)
