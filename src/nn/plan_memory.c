@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * Placement of storages in slots (plan.h). Storages come by size, the largest first. Each goes to a slot that is free
  * during its whole life and not much larger, else into a part that it cuts from the rest of such a buffer, else into
- * any larger free slot, else into a new buffer. What is best for one network is not for another, and no rule finds the
- * least memory, so the order is varied a little, and the placement that needs the least of N_WAYS stays. ResNet-18 and
- * -50, MobileNetV2 and DenseNet-121 train within 1 % of the bytes that live at one time. With recompute, whose segments
- * have tensors of unlike sizes, they take up to 14 % more than storages that lie anywhere would. */
+ * any larger free slot, else into a new buffer. No order is the best one for all networks, so it is varied a little,
+ * and the placement that needs the least memory of N_WAYS stays. ResNet-18 and -50, MobileNetV2 and DenseNet-121 train
+ * within 1 % of the bytes that live at one time. With recompute, whose segments have tensors of unlike sizes, they take
+ * up to 14 % more than storages that lie anywhere would. */
 #include "src/nn/plan.h"
 
 #include <limits.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The finished steps that the ledger lacks: a device that updates its own weights has them alone. The journal keeps what
- * is needed to do them again, in order, on the devices that are left when that one is lost. The roster's lock guards
- * it. */
+ * The finished steps that the ledger lacks: a device that updates its own weights has them alone. The journal keeps
+ * what is needed to do them again, in order, on the devices that are left when that one is lost. The roster's lock
+ * guards it. */
 #ifndef CVY_TEAM_JOURNAL_H
 #define CVY_TEAM_JOURNAL_H
 

@@ -10,8 +10,8 @@
 cvy_status cvy_team_publish(cvy_team *team, long step);
 /* Brings the ledger up to date: reads a lone device (shares.h). */
 cvy_status cvy_team_sync(cvy_team *team);
-/* The same where any device is about to compute: cvy_team_settle gives idle ones the ledger's weights. A team of one has
- * none. */
+/* The same where any device is about to compute: cvy_team_settle gives idle ones the ledger's weights. A team of one
+ * has no idle device. */
 cvy_status cvy_team_sync_for_all(cvy_team *team);
 /* [worker] With no step under way: brings the device to the state from which the next step would start. */
 cvy_status cvy_team_settle(cvy_team *team, cvy_replica *replica);

@@ -132,9 +132,9 @@ void cvy_ring_await_steps(cvy_ring *ring);
 int cvy_ring_under_way(cvy_ring *ring);
 /* How many finished steps are redone when the team goes on: a lost device has them alone. */
 int cvy_ring_to_redo(cvy_ring *ring);
-/* Cuts the steps under way anew, hands them out again, behind those that are redone, and lifts the halt. *again: a device has failed meanwhile, and
- * nothing was done. may_restart: called with the roster's lock, before any thread goes on; if it says no, *again is
- * true, too. Fails as cvy_shares_cut. */
+/* Cuts the steps under way anew, hands them out again, behind those that are redone, and lifts the halt. *again: a
+ * device has failed meanwhile, and nothing was done. may_restart: called with the roster's lock, before any thread goes
+ * on; if it says no, *again is true, too. Fails as cvy_shares_cut. */
 cvy_status cvy_ring_restart(cvy_ring *ring, bool (*may_restart)(void *user), void *user, bool *again);
 
 #endif
