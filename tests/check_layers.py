@@ -27,10 +27,10 @@ LEFT = {"base": "", "data": "base", "share": "base", "link": "base", "cl": "base
         "tools": "base data share link cl ops nn onnx times team run ref"}
 # Layers and files without an OpenCL header behind any of their includes; pure ones also without threads and clocks.
 # What decides the order of things in a team reaches devices through a table of functions (src/team/member.h).
-PROTOCOL = ("agree", "chain", "events", "exchange", "ledger", "mail", "member", "new_shares", "nodes", "recover", "results", "ring", "roster", "shares", "units", "watch", "worker")
+PROTOCOL = ("agree", "chain", "events", "exchange", "journal", "ledger", "mail", "member", "new_shares", "nodes", "recover", "results", "ring", "roster", "shares", "units", "watch", "worker")
 NO_OPENCL = ("src/base/", "src/data/", "src/share/", "src/link/") + tuple(f"src/team/{name}." for name in PROTOCOL)
 # Types of a team whose members only their own file knows: what a lock guards is touched beside the lock.
-OPAQUE = ("cvy_roster", "cvy_ring", "cvy_mail", "cvy_exchange", "cvy_ledger", "cvy_recovery", "cvy_watch", "cvy_shares", "cvy_results", "cvy_events",
+OPAQUE = ("cvy_journal", "cvy_roster", "cvy_ring", "cvy_mail", "cvy_exchange", "cvy_ledger", "cvy_recovery", "cvy_watch", "cvy_shares", "cvy_results", "cvy_events",
           "cvy_worker", "cvy_chain", "cvy_agree", "cvy_fleet", "cvy_rebalance", "cvy_new_shares", "cvy_bn_sync", "cvy_timeline")
 MOST_MEMBERS, MOST_CIRCLE = 20, 3
 PURE = ("src/share/",)
