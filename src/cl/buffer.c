@@ -20,15 +20,12 @@ struct cvy_pinned {
   void *ordinary;
 };
 
-static atomic_ulong next_id = 1;
-
 static cvy_buffer *buffer_new(cvy_device *device, size_t size_bytes) {
   cvy_buffer *const buffer = cvy_calloc(1, sizeof *buffer);
   if (!buffer) return NULL;
   buffer->device = device;
   buffer->size_bytes = size_bytes;
   buffer->root = buffer;
-  buffer->id = atomic_fetch_add(&next_id, 1ul);
   atomic_init(&buffer->refs, 1);
   atomic_fetch_add(&device->children, 1);
   cvy_live_add(CVY_LIVE_BUFFER, 1);
@@ -145,6 +142,7 @@ fail:
 void cvy_buffer_destroy(cvy_buffer **p) {
   if (!p || !*p) return;
   cvy_buffer *const buffer = *p, *const root = buffer->root;
+  cvy_args_forget(buffer);
   buffer_unref(buffer);
   if (root != buffer) buffer_unref(root);
   *p = NULL;

@@ -59,6 +59,7 @@ typedef struct cvy_program {
   cl_program cl;
 } cvy_program;
 
+typedef struct cvy_arg_slot cvy_arg_slot;
 struct cvy_kernel {
   cvy_device *device;
   cl_kernel cl; /* NULL: noted, and not built yet */
@@ -67,7 +68,7 @@ struct cvy_kernel {
   cvy_kernel *next_noted; /* in cvy_device.noted */
   bool is_forward, launched;
   cl_uint n_args;
-  struct cvy_arg_slot *slots;
+  cvy_arg_slot *slots;       /* one per argument */
   size_t max_group;          /* of this kernel on this device */
   size_t required[3];        /* reqd_work_group_size, zeros if none */
   size_t static_local_bytes; /* __local arrays of the kernel, without arguments */
@@ -96,6 +97,7 @@ struct cvy_device {
     cvy_mutex lock;
     cvy_event *spare;    /* to be used again */
   } events;              /* queue.c */
+  cvy_mutex args_lock;   /* launch.c: which arguments hold which buffers */
   cvy_program *programs; /* live until the device is closed */
   struct {
     bool on;             /* new kernels are only noted (ahead.h) */
@@ -136,8 +138,8 @@ struct cvy_buffer {
   cl_mem cl;
   cvy_buffer *root; /* itself, or the buffer of which it is a slice */
   size_t offset_bytes, size_bytes;
-  atomic_int refs; /* of a root: itself and its slices */
-  uint64_t id;     /* never used twice: the kernels' argument cache compares it */
+  atomic_int refs;       /* of a root: itself and its slices */
+  cvy_arg_slot *holders; /* launch.c: kernels' arguments that were last set to it; under device->args_lock */
 };
 
 /* program.c: the compiler's options with these defines, in an order of their own. */
@@ -150,6 +152,9 @@ cvy_status cvy_program_key(const cvy_device *device, const char *file, const cha
 /* Around the time in which a program or a kernel is compiled (build_ns). Any thread. */
 void cvy_building_begins(void);
 void cvy_building_ends(void);
+/* launch.c: sets the arguments of kernels that hold the buffer to null pointers. A kernel does not keep its arguments
+ * alive: a driver may look at them as long as the kernel lives. */
+void cvy_args_forget(cvy_buffer *buffer);
 /* launch.c: builds a kernel that was only noted (ahead.h). */
 cvy_status cvy_kernel_make(cvy_kernel *kernel);
 void cvy_programs_destroy(cvy_device *device);

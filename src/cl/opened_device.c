@@ -128,6 +128,7 @@ cvy_status cvy_device_open_watched(const cvy_device_list *list, const cvy_select
   device->profiling = profiling;
   device->pulse = pulse;
   cvy_mutex_init(&device->events.lock);
+  cvy_mutex_init(&device->args_lock);
   cvy_device_beat(device);
   device->id = list->handles[selected->item];
   snprintf(device->label, sizeof device->label, "%s", selected->label);
@@ -166,6 +167,7 @@ void cvy_device_close(cvy_device **p) {
   if (device->transfer.cl) clFinish(device->transfer.cl);
   if (device->upload.cl) clFinish(device->upload.cl);
   cvy_events_forget(device);
+  cvy_mutex_end(&device->args_lock);
   cvy_paper_destroy(device);
   cvy_profile_destroy(device);
   cvy_programs_destroy(device);

@@ -58,6 +58,7 @@ cvy_status cvy_device_open_paper(const cvy_known_device *known, cvy_device **out
   cvy_device *device = cvy_calloc(1, sizeof *device);
   CVY_REQUIRE(device, CVY_E_MEMORY, "no memory for a device");
   cvy_mutex_init(&device->events.lock);
+  cvy_mutex_init(&device->args_lock);
   device->paper = cvy_calloc(1, sizeof *device->paper);
   CVY_REQUIRE(device->paper, CVY_E_MEMORY, "no memory for a device");
   device->paper->scope = CVY_SCOPE_NONE;

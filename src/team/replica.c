@@ -132,9 +132,9 @@ fail:
 static void drop_plan(cvy_replica *r) {
   cvy_timeline_set_instance(r->timeline, r->setup.index, NULL);
   cvy_lone_update_destroy(&r->lone);
-  cvy_replica_data_destroy(&r->data);
+  cvy_instance_destroy(&r->instance); /* before the others: its kernels have their buffers as arguments */
   cvy_notes_destroy(&r->notes);
-  cvy_instance_destroy(&r->instance);
+  cvy_replica_data_destroy(&r->data);
 }
 
 /* The algorithms that the layers have now; NULL where there is no instance. */
@@ -244,7 +244,6 @@ static void close_replica(void *device) {
   if (r->mail) cvy_mail_clear(r->mail, 0);
   cvy_staging_destroy(&r->staging);
   cvy_residual_destroy(&r->residual);
-  cvy_replica_data_destroy(&r->data);
   cvy_gather_destroy(&r->gather);
   drop_plan(r);
   cvy_device *opened = r->device;

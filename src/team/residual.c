@@ -45,13 +45,13 @@ fail:
 void cvy_residual_destroy(cvy_residual **residual) {
   cvy_residual *const r = *residual;
   if (!r) return;
+  cvy_compress_destroy(&r->compress); /* first: its kernels have the buffers as arguments */
   for (int b = 0; b < r->layout->n_buckets; b++) {
     if (r->left) cvy_buffer_destroy(&r->left[b]);
     if (r->packed) cvy_buffer_destroy(&r->packed[b]);
   }
   cvy_free(r->left);
   cvy_free(r->packed);
-  cvy_compress_destroy(&r->compress);
   cvy_free(r);
   *residual = NULL;
 }
