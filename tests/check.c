@@ -184,7 +184,7 @@ static check_buffer *buffer_make(check_device *d, const char *name, size_t size_
   *b = (check_buffer){.next = d->buffers, .device = d, .size_bytes = size_bytes, .constant = constant};
   d->buffers = b;
   snprintf(b->name, sizeof b->name, "%s", name);
-  check_ok(case_guarded_create(d->cl, d->queue, bytes, size_bytes, &b->guarded));
+  check_ok(case_guarded_create(d->cl, d->queue, bytes, size_bytes, true, &b->guarded));
   b->cl = b->guarded->inside;
   return b;
 }

@@ -90,7 +90,8 @@ struct op_case {
   case_tensor tensors[CASE_TENSORS];
   case_memory memory;
   void *op;
-  const char *algorithm; /* by create: name of the kernels, NULL: there is one way; */
+  bool slices;           /* by create: it slices its workspace, which must not be a slice then: slices never overlap; */
+  const char *algorithm; /* name of the kernels, NULL: there is one way; */
   double l2_bound;       /* stated relative L2 error, 0: none */
   char why[1600];        /* the first error, or "" */
   double worst;          /* largest error / bound of the run, */
@@ -121,13 +122,14 @@ double case_compare(const char *what, const float *got, const double *want, cons
 
 /* ---- on a device [case_run.c] ---- */
 
-/* Device memory with guard bands on both sides. bytes NULL: all bits set, which is NaN. */
+/* Device memory with guard bands on both sides, or without. bytes NULL: all bits set, which is NaN. */
 typedef struct case_guarded {
-  cvy_buffer *whole, *inside;
-  size_t size_bytes;    /* of the inside */
-  unsigned char *image; /* of the whole as it began */
+  cvy_buffer *whole, *inside; /* the same without guards */
+  size_t size_bytes;          /* of the inside */
+  size_t guard_bytes;         /* of each band */
+  unsigned char *image;       /* of the whole as it began */
 } case_guarded;
-cvy_status case_guarded_create(cvy_device *device, cvy_queue *queue, const void *bytes, size_t size_bytes,
+cvy_status case_guarded_create(cvy_device *device, cvy_queue *queue, const void *bytes, size_t size_bytes, bool guards,
                                case_guarded **out);
 /* Writes to `why` if a guard band has changed, or with `constant` the content. */
 cvy_status case_guarded_verify(const case_guarded *g, cvy_queue *queue, bool constant, char *why, size_t why_bytes);

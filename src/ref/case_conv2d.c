@@ -125,6 +125,7 @@ static cvy_status create(op_case *base, cvy_device *device, size_t *workspace_by
     const cvy_conv_pass pass = (cvy_conv_pass)i;
     if (base->left_out & CASE_BIT(pass)) continue;
     const cvy_conv_algo algo = (c->linear ? cvy_linear_chosen(base->op, pass) : cvy_conv2d_chosen(base->op, pass)).algo;
+    base->slices = base->slices || algo == CVY_CONV_GEMM || algo == CVY_CONV_FFT;
     if (!c->linear) {
       snprintf(c->took[pass], sizeof c->took[pass], "%s", cvy_conv2d_algorithm_name(base->op, pass));
       base->algorithm = c->took[pass], base->l2_bound = cvy_conv2d_error_bound(base->op, pass);

@@ -16,22 +16,24 @@ enum { GUARD_BYTES = 4096 };
 
 static unsigned char guard_byte(size_t i) { return (unsigned char)(0xa5u ^ (i * 151u) ^ (i >> 8)); }
 
-cvy_status case_guarded_create(cvy_device *device, cvy_queue *queue, const void *bytes, size_t size_bytes,
+cvy_status case_guarded_create(cvy_device *device, cvy_queue *queue, const void *bytes, size_t size_bytes, bool guards,
                                case_guarded **out) {
   cvy_status status = CVY_OK;
-  const size_t total = GUARD_BYTES + size_bytes + GUARD_BYTES;
+  const size_t guard = guards ? GUARD_BYTES : 0, total = guard + size_bytes + guard;
   case_guarded *g = cvy_calloc(1, sizeof *g);
   CVY_REQUIRE(g && (g->image = cvy_calloc(total, 1)), CVY_E_MEMORY, "no memory for %zu bytes", total);
   g->size_bytes = size_bytes;
-  for (size_t i = 0; i < GUARD_BYTES; i++) {
+  g->guard_bytes = guard;
+  for (size_t i = 0; i < guard; i++) {
     g->image[i] = guard_byte(i);
-    g->image[GUARD_BYTES + size_bytes + i] = guard_byte(GUARD_BYTES + size_bytes + i);
+    g->image[guard + size_bytes + i] = guard_byte(guard + size_bytes + i);
   }
-  if (bytes) memcpy(g->image + GUARD_BYTES, bytes, size_bytes);
-  else memset(g->image + GUARD_BYTES, 0xff, size_bytes);
+  if (bytes) memcpy(g->image + guard, bytes, size_bytes);
+  else memset(g->image + guard, 0xff, size_bytes);
   CVY_TRY(cvy_buffer_create(device, total, &g->whole));
   CVY_TRY(cvy_buffer_write(queue, g->whole, 0, total, g->image, NULL, NULL));
-  CVY_TRY(cvy_buffer_slice(g->whole, GUARD_BYTES, size_bytes, &g->inside));
+  if (guards) CVY_TRY(cvy_buffer_slice(g->whole, guard, size_bytes, &g->inside));
+  else g->inside = g->whole;
 fail:
   if (status != CVY_OK) case_guarded_destroy(&g);
   *out = g;
@@ -40,17 +42,17 @@ fail:
 
 cvy_status case_guarded_verify(const case_guarded *g, cvy_queue *queue, bool constant, char *why, size_t why_bytes) {
   cvy_status status = CVY_OK;
-  const size_t total = GUARD_BYTES + g->size_bytes + GUARD_BYTES;
+  const size_t guard = g->guard_bytes, total = guard + g->size_bytes + guard;
   unsigned char *const now = cvy_calloc(total, 1);
   CVY_REQUIRE(now, CVY_E_MEMORY, "no memory for %zu bytes", total);
   CVY_TRY(cvy_buffer_read(queue, g->whole, 0, total, now, NULL, NULL));
   for (size_t i = 0; i < total && !why[0]; i++) {
-    const bool inside = i >= GUARD_BYTES && i < GUARD_BYTES + g->size_bytes;
+    const bool inside = i >= guard && i < guard + g->size_bytes;
     if (now[i] == g->image[i] || (inside && !constant)) continue;
-    if (inside) snprintf(why, why_bytes, "byte %lld of an input was changed", (long long)i - GUARD_BYTES);
+    if (inside) snprintf(why, why_bytes, "byte %lld of an input was changed", (long long)i - (long long)guard);
     else
-      snprintf(why, why_bytes, "byte %lld was written outside of the buffer of %zu bytes", (long long)i - GUARD_BYTES,
-               g->size_bytes);
+      snprintf(why, why_bytes, "byte %lld was written outside of the buffer of %zu bytes",
+               (long long)i - (long long)guard, g->size_bytes);
   }
 fail:
   cvy_free(now);
@@ -59,7 +61,7 @@ fail:
 
 void case_guarded_destroy(case_guarded **g) {
   if (!*g) return;
-  cvy_buffer_destroy(&(*g)->inside);
+  if ((*g)->inside != (*g)->whole) cvy_buffer_destroy(&(*g)->inside);
   cvy_buffer_destroy(&(*g)->whole);
   cvy_free((*g)->image);
   cvy_free(*g);
@@ -121,7 +123,7 @@ static cvy_status renew(case_device *d, int at) {
   const void *bytes = t->role == CASE_OUT ? NULL : t->data;
   CVY_TRY(let_go(d, at));
   if (bytes && t->pitch > t->cols) bytes = case_pad(&d->c->memory, bytes, (size_t)t->rows, t->cols, t->pitch);
-  CVY_TRY(case_guarded_create(d->device, d->queue, bytes, bytes_of(t), &d->guarded[at]));
+  CVY_TRY(case_guarded_create(d->device, d->queue, bytes, bytes_of(t), true, &d->guarded[at]));
 fail:
   return status;
 }
@@ -192,7 +194,7 @@ cvy_status case_run(op_case *c, cvy_device *device, cvy_queue *queue) {
   c->why[0] = '\0', c->worst = -1, c->worst_of = "";
   CVY_TRY(c->calls->create(c, device, &workspace_bytes));
   if (workspace_bytes > 0)
-    CVY_TRY(case_guarded_create(device, queue, NULL, workspace_bytes, &d.guarded[CASE_WORKSPACE]));
+    CVY_TRY(case_guarded_create(device, queue, NULL, workspace_bytes, !c->slices, &d.guarded[CASE_WORKSPACE]));
   for (int i = 0; i < CASE_PASSES && c->calls->passes[i].name && !c->why[0]; i++)
     if (!(c->left_out & CASE_BIT(i))) CVY_TRY(run_pass(&d, &c->calls->passes[i]));
   for (int at = 0; at <= CASE_TENSORS; at++) CVY_TRY(let_go(&d, at));
