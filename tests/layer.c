@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * An OpenCL layer (ocl-icd, OPENCL_LAYERS=<this library>) that makes the driver below it misbehave, as $CVY_LAYER says
- * at each call. Words with commas, each with or without "=ARG":
+ * at each call, looks whether the program uses objects in a right order, and writes what it did where it crashes or
+ * hangs. Words with commas, each with or without "=ARG"; those of $CVY_LAYER_ALWAYS, read once, hold besides, for
+ * variables of a whole run of tests, but no faults of single devices:
  *   no-platforms          clGetPlatformIDs finds none (CL_PLATFORM_NOT_FOUND_KHR)
  *   broken-loader         clGetPlatformIDs fails
  *   no-devices            clGetDeviceIDs finds none
@@ -14,12 +16,26 @@
  *   no-buffer=N           clCreateBuffer fails for N bytes or more
  *   no-binary             clCreateProgramWithBinary fails
  *   no-pageable           a read or write that does not block fails if its host memory is not pinned, that is, mapped
- *   of a
- *                         buffer of CL_MEM_ALLOC_HOST_PTR: with NVIDIA's driver it would hold the host up
+ *                         of a buffer of CL_MEM_ALLOC_HOST_PTR: with NVIDIA's driver it would hold the host up
  *   block-pageable        such a read or write holds the caller up until it has ended
  *   no-pinned             clCreateBuffer with CL_MEM_ALLOC_HOST_PTR fails
  *   marker-times=0        the times of markers and barriers are 0, as NVIDIA's driver says; =none: they are not
- *   available
+ *                         available
+ * The order of objects (layer_objects.c). An object lives until the program has released it as often as it has created
+ * and retained it, whatever the driver keeps longer. A line on the standard error stream has numbers (by creation),
+ * sizes, origins and kernels.
+ *   overlap=refuse        clCreateSubBuffer fails (CL_INVALID_VALUE) where the slice meets a slice of the same buffer
+ *                         that lives; =say: only the line
+ *   release=strict        the process aborts where a buffer or slice is released while a kernel that lives was last
+ *                         given it as an argument, where a buffer is released before its slices, and where one is
+ *                         released twice; =say: only the line. Kernels of clFFT are left out
+ * Where the program dies or hangs (layer_calls.c, layer_ring.c, layer_dump.c); read once, when the layer is loaded.
+ *   calls=FILE            adds to the file the last launch with its kernel, build options and arguments, the last 64
+ *                         calls with theirs, those that have not returned, and the backtraces of all threads: at
+ *                         SIGSEGV, SIGBUS, SIGFPE and SIGABRT, with which the process then ends, and at SIGUSR2; where
+ *                         a call fails with the calling thread's backtrace alone (8 times; questions do not count)
+ *   dump-after=S          the same S seconds after the first OpenCL call; then the process ends with SIGABRT. Without
+ *                         calls=FILE to the standard error stream
  * Faults of single devices. WHO is a device's index in the team (devices of a program that makes no team: the order in
  * which they are opened), "/K": part K of a partitioned device, or "all". Calls, commands and launches are counted per
  * device from 0 and start again when the variable changes.
@@ -30,8 +46,8 @@
  *                         bytes / R GB/s, on the way to the device bytes / U GB/s, on each queue for itself, without
  *                         using a core and, where the call does not block, without holding up the host
  *   fail=WHO:CALL:N:CODE  the N-th CALL and all later ones fail with CODE (-5). CALL: launch read write map unmap fill
- *                         copy marker barrier flush finish wait buffer arg; info
- *                        release (of events); any (but the last two)
+ *                         copy marker barrier flush finish wait buffer arg; info release (of events); any (but the
+ *                         last two)
  *   fail-once=WHO:CALL:N:CODE   the N-th alone
  *   bad-event=WHO:N:CODE  from the N-th command on, what the device has done is said to have ended with CODE
  *   hang=WHO:N            the N-th command and all behind it never end, on any of the device's queues; who waits for
@@ -45,25 +61,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/layer_calls.h"
 #include "tests/layer_device.h"
+#include "tests/layer_objects.h"
+#include "tests/layer_order.h"
 
 static const cl_icd_dispatch *below;
-static cl_icd_dispatch above;
-/* Whether $CVY_LAYER has the word, and its argument ("" without). */
-static bool word(const char *name, char *arg, size_t arg_bytes) {
-  const char *const all = getenv("CVY_LAYER");
-  const size_t n = strlen(name);
-  for (const char *at = all; at && *at;) {
-    const size_t size = strcspn(at, ",");
-    if (size >= n && !strncmp(at, name, n) && (size == n || at[n] == '=')) {
-      if (arg) snprintf(arg, arg_bytes, "%.*s", size == n ? 0 : (int)(size - n - 1), at + n + 1);
-      return true;
-    }
-    at += size + (at[size] == ',');
-  }
-  return false;
-}
-static bool has(const char *name) { return word(name, NULL, 0); }
+static bool has(const char *name) { return layer_order_has(name, NULL, 0); }
 
 static cl_int give_text(const char *text, size_t size, void *value, size_t *size_ret) {
   const size_t n = strlen(text) + 1;
@@ -85,7 +89,7 @@ static cl_int CL_API_CALL get_platform_ids(cl_uint n, cl_platform_id *platforms,
 static cl_int CL_API_CALL get_platform_info(cl_platform_id platform, cl_platform_info what, size_t size, void *value,
                                             size_t *size_ret) {
   char name[128];
-  if (what == CL_PLATFORM_NAME && word("platform-name", name, sizeof name))
+  if (what == CL_PLATFORM_NAME && layer_order_has("platform-name", name, sizeof name))
     return give_text(name, size, value, size_ret);
   return below->clGetPlatformInfo(platform, what, size, value, size_ret);
 }
@@ -104,7 +108,8 @@ static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info wh
                                           size_t *size_ret) {
   if (has("no-info") && what != CL_DEVICE_NAME && what != CL_DEVICE_VENDOR) return CL_OUT_OF_HOST_MEMORY;
   char name[128];
-  if (what == CL_DEVICE_NAME && word("device-name", name, sizeof name)) return give_text(name, size, value, size_ret);
+  if (what == CL_DEVICE_NAME && layer_order_has("device-name", name, sizeof name))
+    return give_text(name, size, value, size_ret);
   if (what == CL_DEVICE_VERSION && has("old-version")) return give_text("OpenCL 1.1 antique", size, value, size_ret);
   const cl_int code = below->clGetDeviceInfo(device, what, size, value, size_ret);
   if (code != CL_SUCCESS || !value) return code;
@@ -137,15 +142,20 @@ CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info what, size_t size, 
 CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint n, const cl_icd_dispatch *target, cl_uint *n_ret,
                                             const cl_icd_dispatch **layer) {
   if (!target || !n_ret || !layer || n < sizeof *target / sizeof(void *)) return CL_INVALID_VALUE;
-  below = target;
-  above = *target;
-  above.clGetPlatformIDs = get_platform_ids;
-  above.clGetPlatformInfo = get_platform_info;
-  above.clGetDeviceIDs = get_device_ids;
-  above.clGetDeviceInfo = get_device_info;
-  above.clCreateProgramWithBinary = create_with_binary;
-  layer_device_init(below, &above);
-  *n_ret = sizeof above / sizeof(void *);
-  *layer = &above;
+  static cl_icd_dispatch objects, faults, calls; /* each above the one before */
+  objects = *target;
+  layer_objects_init(target, &objects);
+  below = &objects;
+  faults = objects;
+  faults.clGetPlatformIDs = get_platform_ids;
+  faults.clGetPlatformInfo = get_platform_info;
+  faults.clGetDeviceIDs = get_device_ids;
+  faults.clGetDeviceInfo = get_device_info;
+  faults.clCreateProgramWithBinary = create_with_binary;
+  layer_device_init(&objects, &faults);
+  calls = faults;
+  layer_calls_init(&faults, &calls);
+  *n_ret = sizeof calls / sizeof(void *);
+  *layer = &calls;
   return CL_SUCCESS;
 }

@@ -51,7 +51,7 @@ static const cl_icd_dispatch *below;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t news;
 static bool timer_runs;
-static char words[LAYER_WORDS];
+static char words[LAYER_WORDS]; /* the present ones */
 static unsigned version = 1;
 static fault faults[MOST_FAULTS];
 static int n_faults;
@@ -91,23 +91,12 @@ static uint64_t now_ns(void) {
 
 /* ---- words ---- */
 
-static char given[sizeof words]; /* by the test, in place of $CVY_LAYER */
-static bool is_given;
-void cvy_test_layer_words(const char *text);
-void cvy_test_layer_words(const char *text) {
-  pthread_mutex_lock(&lock);
-  if (strlen(text ? text : "") >= sizeof given) layer_words_wrong(text);
-  snprintf(given, sizeof given, "%s", text ? text : "");
-  is_given = true;
-  pthread_mutex_unlock(&lock);
-}
-
 /* Calls of a kind ("any": of all) on all devices since the words changed. */
 long cvy_test_layer_calls(const char *name);
 long cvy_test_layer_calls(const char *name) {
   const int c = layer_call_find(name);
   long n = 0;
-  if (c < 0) layer_words_wrong(name);
+  if (c < 0) layer_order_wrong(name);
   pthread_mutex_lock(&lock);
   for (int i = 0; i < n_units; i++) n += units[i].calls[c];
   pthread_mutex_unlock(&lock);
@@ -116,14 +105,22 @@ long cvy_test_layer_calls(const char *name) {
 
 /* Under the lock: what is wanted now. */
 static void read_words(void) {
-  const char *const now = is_given ? given : getenv("CVY_LAYER");
-  if (!strcmp(now ? now : "", words)) return;
-  if (strlen(now ? now : "") >= sizeof words) layer_words_wrong(now);
-  snprintf(words, sizeof words, "%s", now ? now : "");
+  if (!layer_order_read(words)) return;
   version++;
   n_faults = layer_faults_read(words, faults);
   for (int i = 0; i < n_units; i++) units[i] = (unit){.device = units[i].device, .part = units[i].part};
   for (int i = 0; i < n_queues; i++) queues[i].hung = false;
+}
+
+static bool wanted(const char *name) { return layer_order_has(name, NULL, 0); }
+
+/* Under no lock: no words of faults are in force, and a call may go straight to the driver. */
+static bool all_well(void) {
+  pthread_mutex_lock(&lock);
+  read_words();
+  const bool none = n_faults == 0;
+  pthread_mutex_unlock(&lock);
+  return none;
 }
 
 static bool is_for(const fault *f, const unit *u) {
@@ -270,6 +267,7 @@ static bool waits_so(const unit *u, fault_kind kind) {
 }
 
 static cl_int enter_queue(cl_command_queue queue, call c, bool command) {
+  if (all_well()) return CL_SUCCESS;
   pthread_mutex_lock(&lock);
   queue_state *const q = state_of(queue);
   const cl_int code = enter(q ? q->unit : NULL, q, c, command);
@@ -361,6 +359,9 @@ static uint64_t transfer_ns(const unit *u, call c, size_t bytes) {
 
 /* Under no lock: counts a transfer; its code; *ns it is to take (0: as it is) and the queue's context. */
 static cl_int enter_transfer(cl_command_queue queue, call c, size_t bytes, uint64_t *ns, cl_context *context) {
+  *ns = 0;
+  *context = NULL;
+  if (all_well()) return CL_SUCCESS;
   pthread_mutex_lock(&lock);
   queue_state *const q = state_of(queue);
   const cl_int code = enter(q ? q->unit : NULL, q, c, true);
@@ -371,15 +372,6 @@ static cl_int enter_transfer(cl_command_queue queue, call c, size_t bytes, uint6
 }
 
 /* ---- the calls ---- */
-
-/* Under no lock. */
-static bool wanted(const char *name) {
-  pthread_mutex_lock(&lock);
-  const char *const all = is_given ? given : getenv("CVY_LAYER");
-  const bool found = all && strstr(all, name);
-  pthread_mutex_unlock(&lock);
-  return found;
-}
 
 static bool is_pinned(cl_mem buffer) {
   bool found = false;
@@ -403,6 +395,7 @@ static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kerne
                                          const size_t *global, const size_t *local, cl_uint n, const cl_event *list,
                                          cl_event *event) {
   cl_event command;
+  if (all_well()) return below->clEnqueueNDRangeKernel(queue, kernel, dims, offset, global, local, n, list, event);
   pthread_mutex_lock(&lock);
   queue_state *const q = state_of(queue);
   cl_int code = enter(q ? q->unit : NULL, q, CALL_LAUNCH, true);
@@ -528,6 +521,7 @@ static cl_int CL_API_CALL finish(cl_command_queue queue) {
 }
 
 static cl_int CL_API_CALL wait_for_events(cl_uint n, const cl_event *list) {
+  if (all_well()) return below->clWaitForEvents(n, list);
   pthread_mutex_lock(&lock);
   queue_state *const q = n > 0 ? state_of_event(list[0]) : NULL;
   cl_int code = enter(q ? q->unit : NULL, q, CALL_WAIT, false);
@@ -548,6 +542,7 @@ static cl_int CL_API_CALL wait_for_events(cl_uint n, const cl_event *list) {
 }
 
 static cl_int enter_event(cl_event event, call c) {
+  if (all_well()) return CL_SUCCESS;
   pthread_mutex_lock(&lock);
   queue_state *const q = state_of_event(event);
   const cl_int code = enter(q ? q->unit : NULL, q, c, false);
@@ -564,7 +559,7 @@ static cl_int CL_API_CALL get_event_info(cl_event event, cl_event_info what, siz
                                          size_t *size_ret) {
   cl_int code = enter_event(event, CALL_INFO);
   if (code == CL_SUCCESS) code = below->clGetEventInfo(event, what, size, value, size_ret);
-  if (code != CL_SUCCESS || !value || what != CL_EVENT_COMMAND_EXECUTION_STATUS) return code;
+  if (code != CL_SUCCESS || !value || what != CL_EVENT_COMMAND_EXECUTION_STATUS || all_well()) return code;
   pthread_mutex_lock(&lock);
   read_words();
   const queue_state *const q = state_of_event(event);
@@ -588,18 +583,19 @@ static cl_int CL_API_CALL get_profiling_info(cl_event event, cl_profiling_info w
     *(cl_ulong *)value = starts[slot].start;
   pthread_mutex_unlock(&lock);
   if (!delay && (type == CL_COMMAND_BARRIER || type == CL_COMMAND_MARKER)) {
-    if (wanted("marker-times=0")) *(cl_ulong *)value = 0;
-    if (wanted("marker-times=none")) return CL_PROFILING_INFO_NOT_AVAILABLE;
+    if (layer_order_is("marker-times", "0")) *(cl_ulong *)value = 0;
+    if (layer_order_is("marker-times", "none")) return CL_PROFILING_INFO_NOT_AVAILABLE;
   }
   return code;
 }
 
 static cl_mem CL_API_CALL create_buffer(cl_context context, cl_mem_flags flags, size_t size, void *host, cl_int *code) {
-  const char *const limit = strstr(getenv("CVY_LAYER") ? getenv("CVY_LAYER") : "", "no-buffer=");
+  char limit[32];
   pthread_mutex_lock(&lock);
   cl_int bad = enter(unit_of_context(context), NULL, CALL_BUFFER, false);
   pthread_mutex_unlock(&lock);
-  if (limit && size >= strtoull(limit + strlen("no-buffer="), NULL, 10)) bad = CL_MEM_OBJECT_ALLOCATION_FAILURE;
+  if (layer_order_has("no-buffer", limit, sizeof limit) && size >= strtoull(limit, NULL, 10))
+    bad = CL_MEM_OBJECT_ALLOCATION_FAILURE;
   if (flags & CL_MEM_ALLOC_HOST_PTR && wanted("no-pinned")) bad = CL_MEM_OBJECT_ALLOCATION_FAILURE;
   if (bad == CL_SUCCESS) {
     const cl_mem buffer = below->clCreateBuffer(context, flags, size, host, code);
@@ -617,6 +613,7 @@ static cl_mem CL_API_CALL create_buffer(cl_context context, cl_mem_flags flags, 
 static cl_int CL_API_CALL set_arg(cl_kernel kernel, cl_uint index, size_t size, const void *value) {
   cl_context context = NULL;
   cl_int code = CL_SUCCESS;
+  if (all_well()) return below->clSetKernelArg(kernel, index, size, value);
   if (below->clGetKernelInfo(kernel, CL_KERNEL_CONTEXT, sizeof context, &context, NULL) == CL_SUCCESS) {
     pthread_mutex_lock(&lock);
     code = enter(unit_of_context(context), NULL, CALL_ARG, false);
@@ -656,8 +653,9 @@ static cl_command_queue CL_API_CALL create_queue(cl_context context, cl_device_i
     if (code) *code = CL_OUT_OF_HOST_MEMORY;
     return NULL;
   }
-  const cl_command_queue queue =
-      below->clCreateCommandQueue(context, device, properties | CL_QUEUE_PROFILING_ENABLE, code);
+  /* delays are counted from what the commands have taken */
+  if (layer_order_wants_faults()) properties |= CL_QUEUE_PROFILING_ENABLE;
+  const cl_command_queue queue = below->clCreateCommandQueue(context, device, properties, code);
   if (!queue) return queue;
   pthread_mutex_lock(&lock);
   int i = 0;

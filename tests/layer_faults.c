@@ -14,11 +14,6 @@ static const char *const call_names[] = {
 static const char *const fault_names[] = {"slow", "link",      "fail", "fail-once", "bad-event",
                                           "hang", "hang-call", "late", "spin"};
 
-void layer_words_wrong(const char *text) {
-  fprintf(stderr, "test layer: cannot read '%s' in CVY_LAYER\n", text);
-  abort();
-}
-
 /* The next piece of a text with colons; NULL at its end. */
 static char *piece(char **at) { return *at ? strsep(at, ":") : NULL; }
 
@@ -30,34 +25,34 @@ int layer_call_find(const char *name) {
 
 static void read_call(fault *f, const char *text, const char *whole) {
   const int c = layer_call_find(text);
-  if (c < 0) layer_words_wrong(whole);
+  if (c < 0) layer_order_wrong(whole);
   f->call = (call)c;
 }
 
 static long read_count(const char *text, const char *whole) {
   char *end;
-  if (!text) layer_words_wrong(whole);
+  if (!text) layer_order_wrong(whole);
   const long n = strtol(text, &end, 10);
-  if (*end) layer_words_wrong(whole);
+  if (*end) layer_order_wrong(whole);
   return n;
 }
 
 static void read_fault(fault *f, fault_kind kind, char *arg, const char *whole) {
   *f = (fault){.kind = kind, .device = -1, .part = -1, .from = 0, .to = 1e30};
   const char *const who = piece(&arg);
-  if (!who) layer_words_wrong(whole);
+  if (!who) layer_order_wrong(whole);
   if (who[0] == '/') f->part = (int)read_count(who + 1, whole);
   else if (strcmp(who, "all") != 0) f->device = (int)read_count(who, whole);
   if (kind == LATE || kind == SPIN) return;
   if (kind == SLOW || kind == LINK) {
     const char *const number = piece(&arg), *const range = piece(&arg);
-    if (!number || (f->number = atof(number)) <= 0) layer_words_wrong(whole);
+    if (!number || (f->number = atof(number)) <= 0) layer_order_wrong(whole);
     if (kind == LINK) {
       f->up = range ? atof(range) : f->number;
-      if (f->up <= 0) layer_words_wrong(whole);
+      if (f->up <= 0) layer_order_wrong(whole);
     } else if (range) {
       const int got = sscanf(range, "%lf-%lf", &f->from, &f->to);
-      if (got < 1) layer_words_wrong(whole);
+      if (got < 1) layer_order_wrong(whole);
       f->seconds = strchr(range, 's') != NULL;
       if (f->seconds) (void)sscanf(range, "%lfs-%lfs", &f->from, &f->to);
     }
@@ -66,7 +61,7 @@ static void read_fault(fault *f, fault_kind kind, char *arg, const char *whole) 
   if (kind == FAIL || kind == FAIL_ONCE || kind == HANG_CALL) read_call(f, piece(&arg), whole);
   f->at = read_count(piece(&arg), whole);
   if (kind == FAIL || kind == FAIL_ONCE || kind == BAD_EVENT) f->code = (cl_int)read_count(piece(&arg), whole);
-  if (arg) layer_words_wrong(whole);
+  if (arg) layer_order_wrong(whole);
 }
 
 int layer_faults_read(const char *words, fault *out) {
@@ -80,7 +75,7 @@ int layer_faults_read(const char *words, fault *out) {
     const char *const name = strsep(&arg, "=");
     for (int k = 0; k < N_FAULTS; k++) {
       if (strcmp(name, fault_names[k]) != 0) continue;
-      if (n == MOST_FAULTS) layer_words_wrong(whole);
+      if (n == MOST_FAULTS) layer_order_wrong(whole);
       read_fault(&out[n++], (fault_kind)k, arg, whole);
     }
   }

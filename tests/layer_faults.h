@@ -3,9 +3,10 @@
 #ifndef CVY_TESTS_LAYER_FAULTS_H
 #define CVY_TESTS_LAYER_FAULTS_H
 
-#include "tests/layer_device.h"
-
 #include <stdbool.h>
+
+#include "tests/layer_device.h"
+#include "tests/layer_order.h"
 
 /* The calls that can be counted and made to fail, by the names that words use. */
 #define CALL_LIST(X)                                                                                              \
@@ -39,14 +40,12 @@ typedef struct fault {
   bool seconds;
 } fault;
 
-enum { MOST_FAULTS = 32, LAYER_WORDS = 512 };
+enum { MOST_FAULTS = 32 };
 
 /* The faults among the words, at most MOST_FAULTS, to `out`; how many. Other words are layer.c's. A word of a fault
  * that cannot be read ends the program. */
 int layer_faults_read(const char *words, fault *out);
 /* The call of this name; -1: none. */
 int layer_call_find(const char *name);
-/* Says which text cannot be read and ends the program. */
-void layer_words_wrong(const char *text);
 
 #endif
