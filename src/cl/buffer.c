@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A slice is an OpenCL sub-buffer of the root buffer (OpenCL has no slices of slices) and holds a reference to it. */
+ * A slice is an OpenCL sub-buffer of its root and holds a reference to it. */
 #include "src/cl/buffer.h"
 
 #include <stdio.h>
@@ -105,15 +105,17 @@ fail:
   return status;
 }
 
-cvy_status cvy_buffer_slice(cvy_buffer *parent, size_t offset_bytes, size_t size_bytes, cvy_buffer **out) {
+cvy_status cvy_buffer_slice(cvy_buffer *root, size_t offset_bytes, size_t size_bytes, cvy_buffer **out) {
   cvy_status status = CVY_OK;
   cvy_buffer *slice = NULL;
   cl_int code;
-  cvy_device *const device = parent->device;
-  cvy_buffer *const root = parent->root;
-  CVY_REQUIRE(size_bytes > 0 && offset_bytes <= parent->size_bytes && size_bytes <= parent->size_bytes - offset_bytes,
+  cvy_device *const device = root->device;
+  CVY_REQUIRE(root->root == root, CVY_E_ARGUMENT,
+              "%s: a slice of %zu bytes at %zu of a slice: the two would overlap; slice the buffer that it lies in",
+              device->label, size_bytes, offset_bytes);
+  CVY_REQUIRE(size_bytes > 0 && offset_bytes <= root->size_bytes && size_bytes <= root->size_bytes - offset_bytes,
               CVY_E_ARGUMENT, "%s: a slice of %zu bytes at %zu does not lie within a buffer of %zu bytes",
-              device->label, size_bytes, offset_bytes, parent->size_bytes);
+              device->label, size_bytes, offset_bytes, root->size_bytes);
   CVY_REQUIRE(offset_bytes % CVY_SLICE_ALIGN == 0, CVY_E_ARGUMENT,
               "%s: a slice at %zu: offsets must be multiples of %d", device->label, offset_bytes, CVY_SLICE_ALIGN);
   CVY_REQUIRE(CVY_SLICE_ALIGN % device->info.base_align_bytes == 0, CVY_E_UNSUPPORTED,
@@ -121,7 +123,7 @@ cvy_status cvy_buffer_slice(cvy_buffer *parent, size_t offset_bytes, size_t size
               device->info.base_align_bytes, CVY_SLICE_ALIGN);
   slice = buffer_new(device, size_bytes);
   CVY_REQUIRE(slice, CVY_E_MEMORY, "no memory for a buffer object");
-  slice->offset_bytes = parent->offset_bytes + offset_bytes;
+  slice->offset_bytes = offset_bytes;
   slice->root = root;
   atomic_fetch_add(&root->refs, 1);
   const cl_buffer_region region = {.origin = slice->offset_bytes, .size = size_bytes};

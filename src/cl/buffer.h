@@ -13,8 +13,10 @@ enum { CVY_SLICE_ALIGN = 512 };
 
 /* size_bytes > 0. CVY_E_DEVICE_MEMORY with the bytes asked for and the device's limits. Content undefined. */
 cvy_status cvy_buffer_create(cvy_device *device, size_t size_bytes, cvy_buffer **out);
-/* A part of `parent` (a sub-buffer; offset a multiple of CVY_SLICE_ALIGN). Keeps the parent alive. */
-cvy_status cvy_buffer_slice(cvy_buffer *parent, size_t offset_bytes, size_t size_bytes, cvy_buffer **out);
+/* A part of `root` (a sub-buffer; offset a multiple of CVY_SLICE_ALIGN), which it keeps alive. A slice has no slices
+ * (CVY_E_ARGUMENT), and slices that live at the same time must not overlap: NVIDIA's driver 580 has crashed in programs
+ * whose slices did. */
+cvy_status cvy_buffer_slice(cvy_buffer *root, size_t offset_bytes, size_t size_bytes, cvy_buffer **out);
 void cvy_buffer_destroy(cvy_buffer **buffer);
 size_t cvy_buffer_size(const cvy_buffer *buffer);
 cvy_device *cvy_buffer_device(const cvy_buffer *buffer);
