@@ -105,6 +105,22 @@ CHECK_TEST(slices) {
   assert_int_equal(cvy_live_count(CVY_LIVE_BUFFER), before);
 }
 
+/* The environment of the tests has the layer that refuses what drivers accept (layer.c). */
+CHECK_TEST(overlap) {
+  const char *const always = getenv("CVY_LAYER_ALWAYS");
+  if (!always || !strstr(always, "overlap=refuse")) check_skip(d, "CVY_LAYER_ALWAYS has no overlap=refuse");
+  if (getenv("CVY_TEST_OCLGRIND")) check_skip(d, "oclgrind takes no layers");
+  cvy_buffer *root = NULL, *slice = NULL, *bad = NULL;
+  check_ok(cvy_buffer_create(d->cl, 4096, &root));
+  check_ok(cvy_buffer_slice(root, 1024, 1024, &slice));
+  check_fails(cvy_buffer_slice(root, 512, 516, &bad), CVY_E_DEVICE, "clCreateSubBuffer");
+  assert_null(bad);
+  cvy_buffer_destroy(&slice);
+  check_ok(cvy_buffer_slice(root, 512, 516, &slice));
+  cvy_buffer_destroy(&slice);
+  cvy_buffer_destroy(&root);
+}
+
 /* Large fills are cut into pieces of 256 MiB. */
 CHECK_TEST(large_fill) {
   enum { PIECE = 256 << 20, WORDS = 8 };
