@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Compiling kernels in processes of their own. PoCL, the driver for CPUs, compiles a kernel when it is first launched,
- * one at a time in each process: a network's first step would wait for one core. A program whose executable can also
- * serve as a compiler has as many of them as there are cores fill the drivers' caches before the first step. */
+ * Compiling kernels in processes of their own. Drivers compile one at a time in each process: a network's first step
+ * would wait for one core. A program whose executable can also serve as a compiler has as many of them as there are
+ * cores (on a GPU half as many, at most 8) fill the caches on the disk before the first step. A compiler that dies, or
+ * does not end within 60 s, takes its own process along and not this one: the layers that would use the program take
+ * another algorithm if they have one, which is logged as a warning, else the caller gets CVY_E_BUILD. */
 #ifndef CONVOY_COMPILE_H
 #define CONVOY_COMPILE_H
 

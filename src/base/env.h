@@ -29,6 +29,8 @@
     "PoCL's cache; without it one in /tmp where the usual folder is no use")                                        \
   X(POCL_KERNEL_CACHE, "POCL_KERNEL_CACHE", SYSTEM, PLAIN,                                                          \
     "0: PoCL keeps no kernels; convoy then compiles none ahead")                                                    \
+  X(CUDA_CACHE_DISABLE, "CUDA_CACHE_DISABLE", SYSTEM, PLAIN,                                                        \
+    "1: NVIDIA's driver keeps no machine code; convoy then compiles none ahead")                                    \
   X(POCL_WORK_GROUP_METHOD, "POCL_WORK_GROUP_METHOD", SYSTEM, PLAIN,                                                \
     "how PoCL runs work-items; not set with PoCL 7: cbs")                                                           \
   X(OCL_ICD_VENDORS, "OCL_ICD_VENDORS", SYSTEM, LOADS,                                                              \
@@ -50,6 +52,8 @@
   X(FORCE_STAGING, "CVY_FORCE_STAGING", KNOB, PLAIN, "1: transfers as on a card with memory of its own")            \
   X(FORCE_PLAN, "CVY_FORCE_PLAN", KNOB, PLAIN,                                                                      \
     "h100 or another card of convoy bench plan: SIMT-shaped kernels are planned as for it")                         \
+  X(COMPILE_AHEAD, "CVY_COMPILE_AHEAD", KNOB, PLAIN,                                                                \
+    "none, launched or built: how other processes compile, on every driver")                                        \
   X(BAD_DEFAULTS, "CVY_BAD_DEFAULTS", KNOB, PLAIN, "1: the shipped default is what is expected to be slowest")
 
 #define CVY_ENV_ENUM(symbol, name, whom, loads, meaning) CVY_ENV_##symbol,

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/cl/compile_faults.h"
+#include "src/cl/compile_ways.h"
 #include "src/cl/compilers.h"
 #include "src/cl/opencl.h"
 
@@ -30,12 +32,14 @@ static bool same_kernel(const cvy_compile_request *a, const cvy_compile_request 
   return strcmp(a->name, b->name) == 0 && same_program(a, b);
 }
 
-/* The kernels that are not built yet, each once, in order of need. */
+/* The kernels that are not built yet, or one of each program where helpers build programs, each once, in order of need.
+ */
 static cvy_status list_requests(const cvy_device *device, cvy_compile_request **out, int *n) {
   cvy_status status = CVY_OK;
   size_t count = 0;
   int programs = 0;
   cvy_compile_request *list = NULL;
+  const bool whole = cvy_compile_way_of(device) == CVY_COMPILE_BUILT;
   *n = 0;
   for (const cvy_kernel *k = device->noted.first; k; k = k->next_noted) count++;
   list = cvy_calloc(count, sizeof *list);
@@ -47,7 +51,7 @@ static cvy_status list_requests(const cvy_device *device, cvy_compile_request **
     bool known = false;
     for (int i = 0; i < *n && !known; i++) {
       if (same_program(&list[i], r)) r->program = list[i].program;
-      known = same_kernel(&list[i], r);
+      known = whole ? same_program(&list[i], r) : same_kernel(&list[i], r);
     }
     if (known) continue;
     if (r->program < 0) r->program = programs++;
@@ -77,11 +81,24 @@ fail:
   return status;
 }
 
-cvy_status cvy_ahead_end(cvy_device *device) {
+/* True if the compiler has died or hung at one of the noted kernels. */
+static bool is_refused(cvy_device *device) {
+  bool refused = false;
+  cvy_log_attempt_begin();
+  for (const cvy_kernel *k = device->noted.first; k && !refused; k = k->next_noted)
+    refused = !k->cl && cvy_compile_fault_check(device, k->file, k->name, k->options) != CVY_OK;
+  cvy_log_attempt_end(false);
+  return refused;
+}
+
+cvy_status cvy_ahead_end(cvy_device *device, bool *again) {
   cvy_status status = CVY_OK;
   CVY_ASSERT(device->noted.on);
   device->noted.on = false;
+  *again = false;
   CVY_TRY(fill_caches(device, NULL, NULL));
+  *again = cvy_compile_has_faults() && is_refused(device);
+  if (*again) goto fail; /* nothing is built */
   for (cvy_kernel *kernel; (kernel = device->noted.first);) {
     CVY_TRY(cvy_kernel_make(kernel));
     device->noted.first = kernel->next_noted;

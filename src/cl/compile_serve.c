@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include "convoy/compile.h"
+#include "src/cl/compile_ways.h"
 #include "src/cl/compilers.h"
+#include "src/cl/devices.h"
 #include "src/cl/opencl.h"
 
 enum { SMALL_BYTES = 1 << 20, LOCAL_BYTES = 1 << 14, VALUE_MOST = 1024 };
@@ -24,12 +26,13 @@ typedef struct server {
   cvy_buffer *small;  /* zeros, for every pointer */
 } server;
 
-static cvy_status open_device(server *s, const char *name) {
+static cvy_status open_device(server *s, const char *name, const char *wanted) {
+  char identity[CVY_COMPILE_IDENTITY_BYTES];
   cvy_status status = CVY_OK;
   if (s->device && strcmp(s->device->label, name) == 0) return CVY_OK;
   cvy_buffer_destroy(&s->small);
   cvy_device_close(&s->device);
-  if (!s->list) CVY_TRY(cvy_device_list_create(&s->list));
+  if (!s->list) CVY_TRY(cvy_device_list_create_untried(&s->list));
   for (int i = 0; i < s->list->n && !s->device; i++) {
     const cvy_device_info *const info = &s->list->items[i];
     cvy_selected_device chosen = {.item = i};
@@ -37,6 +40,19 @@ static cvy_status open_device(server *s, const char *name) {
     if (strcmp(chosen.label, name) == 0) CVY_TRY(cvy_device_open(s->list, &chosen, false, &s->device));
   }
   CVY_REQUIRE(s->device, CVY_E_NO_DEVICE, "there is no device %s", name);
+  cvy_compile_identity(s->device, identity);
+  if (strcmp(identity, wanted) != 0) {
+    cvy_log_error("device %s is %s here, but %s is wanted", name, identity, wanted);
+    cvy_device_close(&s->device);
+    status = CVY_E_NO_DEVICE;
+  }
+fail:
+  return status;
+}
+
+static cvy_status make_small(server *s) {
+  cvy_status status = CVY_OK;
+  if (s->small) return CVY_OK;
   CVY_TRY(cvy_buffer_create(s->device, SMALL_BYTES, &s->small));
   CVY_TRY(cvy_buffer_fill(&s->device->compute, s->small, 0, SMALL_BYTES, 0));
 fail:
@@ -72,26 +88,42 @@ static int look_at_library(struct dl_phdr_info *info, size_t size, void *user) {
 
 /* PoCL compiles a kernel when a group of its size is launched. With zeros for every size there is nothing to do for a
  * group: CPU-shaped kernels walk over lists of tasks, which are empty. */
-static cvy_status compile(server *s, const cvy_compile_request *r) {
-  static const size_t one[3] = {1, 1, 1};
+static cvy_status launch(server *s, const cvy_compile_request *r) {
+  size_t group[3] = {1, 1, 1};
   cvy_status status = CVY_OK;
   cvy_program *program;
   cl_kernel kernel = NULL;
   cl_uint n_args = 0;
   cl_int code;
+  CVY_TRY(make_small(s));
   CVY_TRY(cvy_program_get(s->device, r->file, r->options, &program));
   kernel = clCreateKernel(program->cl, r->name, &code);
   CVY_CL_CODE(s->device->label, code, "clCreateKernel");
   CVY_CL(s->device->label, clGetKernelInfo(kernel, CL_KERNEL_NUM_ARGS, sizeof n_args, &n_args, NULL));
   for (cl_uint i = 0; i < n_args; i++)
     CVY_REQUIRE(set_zero(s, kernel, i), CVY_E_UNSUPPORTED, "argument %u of %s cannot be set", i, r->name);
-  CVY_CL(s->device->label, clEnqueueNDRangeKernel(s->device->compute.cl, kernel, 3, NULL, one, one, 0, NULL, NULL));
+  if (!s->device->facts.cpu_shaped) {
+    CVY_CL(s->device->label, clGetKernelWorkGroupInfo(kernel, s->device->id, CL_KERNEL_COMPILE_WORK_GROUP_SIZE,
+                                                      sizeof group, group, NULL));
+    CVY_REQUIRE(group[0] > 0, CVY_E_UNSUPPORTED, "%s has work-groups of any size", r->name);
+  }
+  CVY_CL(s->device->label, clEnqueueNDRangeKernel(s->device->compute.cl, kernel, 3, NULL, group, group, 0, NULL, NULL));
   CVY_CL(s->device->label, clFinish(s->device->compute.cl));
   loaded found = {.name = r->name};
   (void)dl_iterate_phdr(look_at_library, &found);
   cvy_compiled_note(s->device, r, found.path);
 fail:
   if (kernel) clReleaseKernel(kernel);
+  return status;
+}
+
+static cvy_status compile(server *s, const cvy_compile_request *r) {
+  cvy_status status = CVY_OK;
+  cvy_program *program;
+  if (cvy_compile_way_of(s->device) == CVY_COMPILE_LAUNCHED) return launch(s, r);
+  CVY_TRY(cvy_program_get(s->device, r->file, r->options, &program));
+  if (!cvy_compiled_before(s->device, r)) cvy_compiled_note(s->device, r, ""); /* its driver gives no binary */
+fail:
   return status;
 }
 
@@ -105,8 +137,11 @@ static char *cut_line(char **rest) {
 }
 
 static bool answer(server *s, char *text) {
-  const char *const device = cut_line(&text), *const file = cut_line(&text), *const name = cut_line(&text);
-  if (!name || open_device(s, device) != CVY_OK) return false;
+  static const char begun = CVY_COMPILE_BEGUN;
+  const char *const device = cut_line(&text), *const identity = cut_line(&text), *const file = cut_line(&text),
+                    *const name = cut_line(&text);
+  if (!name || open_device(s, device, identity) != CVY_OK) return false;
+  if (send(STDIN_FILENO, &begun, 1, MSG_NOSIGNAL) != 1) return false;
   return compile(s, &(cvy_compile_request){.file = file, .name = name, .options = text}) == CVY_OK;
 }
 

@@ -6,25 +6,31 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "convoy/compile.h"
 #include "src/base/clock.h"
 #include "src/base/env.h"
 #include "src/cl/cache.h"
+#include "src/cl/compile_faults.h"
+#include "src/cl/compile_ways.h"
 #include "src/cl/opencl.h"
 #include "src/cl/source.h"
 
-enum { HELPERS_MOST = 16, REPLACED_MOST = 4, LOOK_MS = 100, LONGEST_PATH = 4096, ANSWER_BYTES = 1024 };
-enum { LIMIT_S = 120 }; /* the slowest kernel takes 5 s on an idle core */
+enum { REPLACED_MOST = 4, LOOK_MS = 100, LONGEST_PATH = 4096, ANSWER_BYTES = 1024, LAST_BYTES = 1000 };
+/* The slowest kernel takes 5 s on an idle core. A compiler that works has used 1/STARVED of the time, on however busy a
+ * machine, and MOST_LIMITS times the limit is too long in any case. */
+enum { LIMIT_S = 60, STARVED = 100, MOST_LIMITS = 10 };
 #define NO_PATH "?"
 
 static const char *_Atomic serve_option;
@@ -58,19 +64,8 @@ static void progress_add(long n, long done, const char *name) {
 
 /* ---- notes of earlier processes ---- */
 
-/* The cores on which this process may run. */
-static int count_cores(void) {
-  cpu_set_t set;
-  const long all = sysconf(_SC_NPROCESSORS_ONLN);
-  const int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)all;
-  return n < 1 ? 1 : n > HELPERS_MOST ? HELPERS_MOST : n;
-}
-
 bool cvy_compilers_serve(const cvy_device *device) {
-  char path[LONGEST_PATH];
-  const char *const pocl_keeps = cvy_env_text(CVY_ENV_POCL_KERNEL_CACHE);
-  return device->keeps_programs && device->facts.cpu_shaped && atomic_load(&serve_option) && count_cores() > 1 &&
-         !(pocl_keeps && strcmp(pocl_keeps, "0") == 0) && cvy_cache_path("", path, sizeof path);
+  return atomic_load(&serve_option) && cvy_compile_way_of(device) != CVY_COMPILE_HERE;
 }
 
 /* The key of the note. The variables that choose PoCL's folders are a part of it. */
@@ -87,11 +82,26 @@ fail:
   return status;
 }
 
+/* True if Convoy's cache has the program's binary. */
+static bool has_binary(const cvy_device *device, const cvy_compile_request *r) {
+  cvy_text source = {0}, key = {0};
+  unsigned char *binary = NULL;
+  size_t size;
+  const bool there = cvy_source_get(r->file, &source) == CVY_OK &&
+                     cvy_program_key(device, r->file, r->options, &source, &key) == CVY_OK &&
+                     cvy_cache_load(key.data, &binary, &size);
+  cvy_free(binary);
+  cvy_text_clear(&source);
+  cvy_text_clear(&key);
+  return there;
+}
+
 bool cvy_compiled_before(const cvy_device *device, const cvy_compile_request *r) {
   cvy_text key = {0};
   unsigned char *path = NULL;
   size_t size = 0;
   bool there = false;
+  if (cvy_compile_way_of(device) == CVY_COMPILE_BUILT && has_binary(device, r)) return true;
   if (note_key(device, r, &key) == CVY_OK && cvy_cache_load(key.data, &path, &size) && size < LONGEST_PATH) {
     char text[LONGEST_PATH];
     snprintf(text, sizeof text, "%.*s", (int)size, (const char *)path);
@@ -109,16 +119,26 @@ void cvy_compiled_note(const cvy_device *device, const cvy_compile_request *r, c
   cvy_text_clear(&key);
 }
 
+void cvy_compile_identity(const cvy_device *device, char out[CVY_COMPILE_IDENTITY_BYTES]) {
+  snprintf(out, CVY_COMPILE_IDENTITY_BYTES, "%s, %s, %s", device->info.platform_name, device->info.name,
+           device->info.driver);
+  cvy_plain_text(out, "");
+}
+
 /* ---- one helper ---- */
 
 typedef struct helper {
   pid_t pid;            /* 0: none */
-  int socket;           /* -1: none */
+  int socket, output;   /* -1: none; a file in memory with what its compiler printed for this request */
   int request, program; /* the one that it works at, -1: none; the last one that it was given */
-  uint64_t since_ns;    /* when it got it */
+  bool begun;           /* it has opened the device and compiles: if it ends now, the compiler is to blame */
+  uint64_t since_ns;    /* when it got the request, then when it began */
+  double cpu_s;         /* of its processor time at that moment */
 } helper;
 
-static bool spawn(int socket, pid_t *pid) {
+static const helper no_helper = {.socket = -1, .output = -1, .request = -1, .program = -1};
+
+static bool spawn(int socket, int output, pid_t *pid) {
   const char *const option = atomic_load(&serve_option);
   char *const arguments[] = {"convoy", (char *)option, NULL};
   char **const environment = cvy_env_without("OPENCL_LAYERS"); /* layers are for this process alone */
@@ -131,8 +151,8 @@ static bool spawn(int socket, pid_t *pid) {
   good = posix_spawnattr_init(&attributes) == 0;
   if (!good) goto fail_files;
   good = posix_spawn_file_actions_adddup2(&files, socket, STDIN_FILENO) == 0 &&
-         posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0) == 0 &&
-         posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0) == 0 &&
+         posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO) == 0 &&
+         posix_spawn_file_actions_adddup2(&files, output, STDERR_FILENO) == 0 &&
          posix_spawnattr_setsigmask(&attributes, &none) == 0 &&
          posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK) == 0 &&
          posix_spawn(pid, "/proc/self/exe", &files, &attributes, arguments, environment) == 0;
@@ -146,35 +166,81 @@ fail:
 
 static bool helper_start(helper *h) {
   int ends[2];
-  *h = (helper){.socket = -1, .request = -1, .program = -1};
+  *h = no_helper;
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return false;
-  const bool started = spawn(ends[1], &h->pid);
-  close(ends[1]);
   h->socket = ends[0];
+  h->output = memfd_create("convoy-compiler", MFD_CLOEXEC);
+  const bool started = h->output >= 0 && spawn(ends[1], h->output, &h->pid);
+  close(ends[1]);
   if (started) return true;
-  close(ends[0]);
-  *h = (helper){.socket = -1, .request = -1, .program = -1};
+  close(h->socket);
+  if (h->output >= 0) close(h->output);
+  *h = no_helper;
   return false;
 }
 
-static void helper_end(helper *h) {
+/* *how: as waitpid gives it. */
+static void helper_end(helper *h, int *how) {
   if (h->pid <= 0) return;
   close(h->socket);
-  kill(h->pid, SIGKILL); /* it has nothing to save: PoCL renames whole files into place */
-  while (waitpid(h->pid, NULL, 0) < 0 && errno == EINTR) continue;
-  *h = (helper){.socket = -1, .request = -1, .program = -1};
+  close(h->output);
+  kill(h->pid, SIGKILL); /* it has nothing to save: drivers and Convoy rename whole files into place */
+  while (waitpid(h->pid, how, 0) < 0 && errno == EINTR) continue;
+  *h = no_helper;
+}
+
+static double cpu_seconds(pid_t pid) {
+  clockid_t clock;
+  struct timespec t;
+  return clock_getcpuclockid(pid, &clock) == 0 && clock_gettime(clock, &t) == 0
+             ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec
+             : 0;
 }
 
 static bool helper_give(helper *h, const cvy_device *device, const cvy_compile_request *r, int number) {
   cvy_text text = {0};
-  cvy_text_add(&text, "%d:%d\n%s\n%s\n%s", device->info.platform, device->info.index, r->file, r->name, r->options);
-  const bool sent = !text.failed && text.size < CVY_COMPILE_MESSAGE_MOST &&
+  char identity[CVY_COMPILE_IDENTITY_BYTES];
+  cvy_compile_identity(device, identity);
+  cvy_text_add(&text, "%d:%d\n%s\n%s\n%s\n%s", device->info.platform, device->info.index, identity, r->file, r->name,
+               r->options);
+  /* the helper shares this file's position */
+  const bool cut = ftruncate(h->output, 0) == 0 && lseek(h->output, 0, SEEK_SET) == 0;
+  const bool sent = cut && !text.failed && text.size < CVY_COMPILE_MESSAGE_MOST &&
                     send(h->socket, text.data, text.size, MSG_NOSIGNAL) == (ssize_t)text.size;
   cvy_text_clear(&text);
   h->request = number;
   h->program = r->program;
+  h->begun = false;
   h->since_ns = cvy_clock_ns();
+  h->cpu_s = cpu_seconds(h->pid);
   return sent;
+}
+
+static void helper_begins(helper *h) {
+  h->begun = true;
+  h->since_ns = cvy_clock_ns();
+  h->cpu_s = cpu_seconds(h->pid);
+}
+
+/* True after the limit, unless other processes have the cores: then a compiler that works has used little of them, one
+ * that waits for something that does not come nearly nothing. */
+static bool helper_hangs(const helper *h) {
+  const double limit = atomic_load(&limit_s), wall = cvy_clock_seconds_since(h->since_ns),
+               cpu = cpu_seconds(h->pid) - h->cpu_s;
+  return h->request >= 0 && wall > limit && (cpu > limit || cpu < wall / STARVED || wall > MOST_LIMITS * limit);
+}
+
+/* The end of what the compiler printed, in one line. */
+static void last_lines(const helper *h, char out[LAST_BYTES]) {
+  struct stat info;
+  const off_t size = fstat(h->output, &info) == 0 ? info.st_size : 0,
+              from = size < LAST_BYTES ? 0 : size - LAST_BYTES + 1;
+  const ssize_t n = pread(h->output, out, LAST_BYTES - 1, from);
+  size_t length = n > 0 ? (size_t)n : 0;
+  while (length > 0 && out[length - 1] == '\n') length--;
+  out[length] = '\0';
+  for (char *at = out; (at = strchr(at, '\n'));) *at = ' ';
+  cvy_plain_text(out, "");
 }
 
 /* ---- the order of work ---- */
@@ -186,7 +252,7 @@ typedef struct work {
   cvy_compile_request *requests;
   work_state *states;
   int n, n_over, n_replaced;
-  helper helpers[HELPERS_MOST];
+  helper helpers[CVY_COMPILE_HELPERS_MOST];
   int n_helpers;
 } work;
 
@@ -222,13 +288,35 @@ static void over(work *w, int request) {
   progress_add(0, 1, NULL);
 }
 
-/* The helper has died or hangs: the driver compiles its kernel here, and another helper goes on. */
-static void replace(work *w, helper *h) {
+/* No helper and no thread of this process compiles the program again. */
+static void blame(work *w, const cvy_compile_request *bad, const char *happened, const char *lines) {
+  cvy_compile_fault_add(w->device, bad, happened, lines);
+  for (int i = 0; i < w->n; i++)
+    if (w->requests[i].program == bad->program && w->states[i] == WAITING) over(w, i);
+}
+
+/* The helper has died or hangs, and another one goes on. The compiler is not to blame for an end before it began, nor
+ * for a signal that comes from outside (the kernel sends SIGKILL where memory is short): then the driver compiles the
+ * kernel in this process. */
+static void replace(work *w, helper *h, bool hangs) {
   const int request = h->request;
-  cvy_log_debug("%s: the process that compiles %s ends: it is compiled in this one", w->device->label,
-                request >= 0 ? w->requests[request].name : "kernels");
-  helper_end(h);
-  if (request >= 0) over(w, request);
+  const bool begun = h->begun;
+  char lines[LAST_BYTES], happened[100];
+  int how = 0;
+  last_lines(h, lines);
+  helper_end(h, &how);
+  const int number = WIFSIGNALED(how) ? WTERMSIG(how) : 0;
+  const bool sent = number == SIGKILL || number == SIGTERM || number == SIGINT || number == SIGHUP;
+  if (hangs) snprintf(happened, sizeof happened, "did not end within %.4g s", atomic_load(&limit_s));
+  else if (number) snprintf(happened, sizeof happened, "died of signal %d (%s)", number, strsignal(number));
+  else snprintf(happened, sizeof happened, "ended its process with status %d", WEXITSTATUS(how));
+  if (request >= 0) {
+    over(w, request);
+    if (begun && (hangs || !sent)) blame(w, &w->requests[request], happened, lines);
+    else
+      cvy_log_debug("%s: the process that compiles %s ends: it is compiled in this one", w->device->label,
+                    w->requests[request].name);
+  }
   if (w->n_replaced++ < REPLACED_MOST) (void)helper_start(h);
 }
 
@@ -239,13 +327,13 @@ static void give_work(work *w) {
     if (next < 0) continue;
     w->states[next] = GIVEN;
     progress_add(0, 0, w->requests[next].name);
-    if (!helper_give(h, w->device, &w->requests[next], next)) replace(w, h);
+    if (!helper_give(h, w->device, &w->requests[next], next)) replace(w, h, false);
   }
 }
 
 /* Takes answers, and looks for helpers that died or hang. */
 static void take_answers(work *w) {
-  struct pollfd sockets[HELPERS_MOST];
+  struct pollfd sockets[CVY_COMPILE_HELPERS_MOST];
   for (int i = 0; i < w->n_helpers; i++) sockets[i] = (struct pollfd){.fd = w->helpers[i].socket, .events = POLLIN};
   (void)poll(sockets, (nfds_t)w->n_helpers, LOOK_MS);
   for (int i = 0; i < w->n_helpers; i++) {
@@ -253,15 +341,17 @@ static void take_answers(work *w) {
     char answer[ANSWER_BYTES] = "";
     if (h->pid <= 0) continue;
     const ssize_t got = recv(h->socket, answer, sizeof answer - 1, MSG_DONTWAIT);
-    if (got > 0 && h->request >= 0) {
+    if (got > 0 && answer[0] == CVY_COMPILE_BEGUN) {
+      helper_begins(h);
+    } else if (got > 0 && h->request >= 0) {
       if (answer[0] != CVY_COMPILED)
         cvy_log_debug("%s: %s is not compiled ahead: %s", w->device->label, w->requests[h->request].name, answer + 1);
       over(w, h->request);
       h->request = -1;
     } else if (got >= 0 || (errno != EAGAIN && errno != EINTR)) {
-      replace(w, h);
-    } else if (h->request >= 0 && cvy_clock_seconds_since(h->since_ns) > atomic_load(&limit_s)) {
-      replace(w, h);
+      replace(w, h, false);
+    } else if (helper_hangs(h)) {
+      replace(w, h, true);
     }
   }
 }
@@ -290,7 +380,6 @@ static bool has_helper(const work *w) {
 }
 
 bool cvy_compilers_run(cvy_device *device, cvy_compile_request *requests, int n, cvy_ahead_stop_fn stop, void *user) {
-  const int cores = count_cores();
   if (atomic_exchange(&busy, true)) {
     do {
       cvy_device_beat(device);
@@ -299,7 +388,7 @@ bool cvy_compilers_run(cvy_device *device, cvy_compile_request *requests, int n,
     return false;
   }
   sort(requests, n);
-  work w = {.device = device, .requests = requests, .n = n, .n_helpers = n < cores ? n : cores};
+  work w = {.device = device, .requests = requests, .n = n, .n_helpers = cvy_compile_helpers(device, n)};
   w.states = cvy_calloc((size_t)n, sizeof *w.states);
   if (!w.states) goto fail;
   progress_add(n, 0, NULL);
@@ -311,7 +400,7 @@ bool cvy_compilers_run(cvy_device *device, cvy_compile_request *requests, int n,
     cvy_device_beat(device);
     take_answers(&w);
   }
-  for (int i = 0; i < w.n_helpers; i++) helper_end(&w.helpers[i]);
+  for (int i = 0; i < w.n_helpers; i++) helper_end(&w.helpers[i], NULL);
   progress_add(0, n - w.n_over, NULL);
   cvy_building_ends();
 fail:

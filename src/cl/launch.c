@@ -7,6 +7,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/text.h"
+#include "src/cl/compile_faults.h"
 #include "src/cl/compilers.h"
 #include "src/cl/opencl.h"
 #include "src/cl/paper_notes.h"
@@ -104,6 +105,7 @@ cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *n
   kernel->is_forward = strstr(name, "forward") != NULL;
   if (device->paper) goto done;
   CVY_TRY(cvy_program_options(device, defines, n_defines, &options));
+  CVY_TRY(cvy_compile_fault_check(device, file, name, options.data));
   kernel->options = options.data;
   options = (cvy_text){0};
   if (device->noted.on) note(kernel);

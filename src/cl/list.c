@@ -110,7 +110,7 @@ static void reason(cvy_device_info *info, const char *format, ...) {
   va_end(args);
 }
 
-static void judge(cvy_device_info *info, cl_device_id device) {
+static void judge(cvy_device_info *info, cl_device_id device, bool tries) {
   cl_bool available, compiler, little;
   int major = 0, minor = 0;
   const bool knows = get_value(device, CL_DEVICE_AVAILABLE, &available, sizeof available) &&
@@ -125,7 +125,7 @@ static void judge(cvy_device_info *info, cl_device_id device) {
   else if (!available) reason(info, "its driver says that it is not available");
   else if (!compiler) reason(info, "its driver has no compiler");
   else if (!little) reason(info, "it is big-endian");
-  if (!info->usable) return;
+  if (!info->usable || !tries) return;
   /* Some drivers list a device that no context can be made for. */
   cl_int code;
   const cl_context context = clCreateContext(NULL, 1, &device, NULL, NULL, &code);
@@ -261,7 +261,7 @@ static void choose_pocl_method(const char *platform_version) {
     setenv("POCL_WORK_GROUP_METHOD", "cbs", 1);
 }
 
-cvy_status cvy_device_list_create(cvy_device_list **out) {
+static cvy_status create(bool tries, cvy_device_list **out) {
   cvy_status status = CVY_OK;
   cl_platform_id *platforms = NULL;
   cl_device_id *devices = NULL;
@@ -312,7 +312,7 @@ cvy_status cvy_device_list_create(cvy_device_list **out) {
         *row = base;
         row->index = (int)i;
         CVY_TRY(describe(row, devices[i]));
-        judge(row, devices[i]);
+        judge(row, devices[i], tries);
       }
     }
     cvy_free(devices);
@@ -327,6 +327,9 @@ fail:
   cvy_device_list_destroy(&list);
   return status;
 }
+
+cvy_status cvy_device_list_create(cvy_device_list **out) { return create(true, out); }
+cvy_status cvy_device_list_create_untried(cvy_device_list **out) { return create(false, out); }
 
 void cvy_device_list_destroy(cvy_device_list **list) {
   if (!list || !*list) return;

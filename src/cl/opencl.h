@@ -104,6 +104,7 @@ struct cvy_device {
     cvy_kernel *first;   /* the noted ones, in order of need */
     cvy_kernel **behind; /* where the next one goes */
   } noted;
+  unsigned long n_refused;     /* compile_faults.h */
   cvy_pulse *pulse;            /* NULL: no watchdog looks at the device */
   atomic_long children;        /* buffers, kernels and events that are alive */
   struct cvy_profile *profile; /* command_times.c; NULL without profiling */

@@ -10,6 +10,7 @@
 #include "src/base/env.h"
 #include "src/base/text.h"
 #include "src/cl/cache.h"
+#include "src/cl/compile_faults.h"
 #include "src/cl/opencl.h"
 #include "src/cl/source.h"
 
@@ -182,6 +183,7 @@ static cvy_status build(cvy_device *device, const char *file, const char *option
   cvy_device_beat(device);
   if (!device->keeps_programs && from_binary(device, key.data, options, out)) goto fail; /* done */
   cvy_device_beat(device);
+  CVY_TRY(cvy_compile_fault_check(device, file, NULL, options));
   const char *text = source.data;
   program = clCreateProgramWithSource(device->context, 1, &text, &source.size, &code);
   if (code != CL_SUCCESS) program = NULL;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "src/base/env.h"
+#include "src/cl/compile_faults.h"
 #include "src/ops/conv2d_algorithm.h"
 #include "src/ops/math.h"
 
@@ -120,13 +121,21 @@ static bool is_allowed(const cvy_conv_algo_list *list, cvy_conv_algo algo) {
   return found;
 }
 
+/* Rows of the table whose kernels the driver's compiler has died or hung at; a choice of the caller's counts first. */
+typedef struct refused_rows {
+  bool choice, row[N_ALGORITHMS];
+} refused_rows;
+static const refused_rows none_refused;
+
 /* Row of the table that does the pass with this algorithm, with AUTO the one that costs least; NULL if none can. `why`:
  * the reason of the first row for such devices. */
-static const cvy_conv_algorithm *find(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
-                                      cvy_conv_pass pass, cvy_conv_algo algo, const char **why) {
+static const cvy_conv_algorithm *find_beside(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
+                                             cvy_conv_pass pass, cvy_conv_algo algo, const refused_rows *refused,
+                                             const char **why) {
   const bool cpu = cvy_device_get_facts(device)->cpu_shaped;
-  bool failed[N_ALGORITHMS] = {false};
+  bool failed[N_ALGORITHMS];
   const char *first = NULL;
+  memcpy(failed, refused->row, sizeof failed);
   for (;;) {
     int best = -1;
     double least = 0;
@@ -150,6 +159,11 @@ static const cvy_conv_algorithm *find(cvy_device *device, const cvy_conv2d_param
   }
 }
 
+static const cvy_conv_algorithm *find(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
+                                      cvy_conv_pass pass, cvy_conv_algo algo, const char **why) {
+  return find_beside(device, p, y, pass, algo, &none_refused, why);
+}
+
 /* The tiles of a row, by number from 0 to n_tiles: 0 is the default, which fits every device. */
 static const int *tile_of(const cvy_conv_algorithm *a, int i) {
   static const int shipped[CVY_CONV_TILES] = {0};
@@ -166,15 +180,17 @@ static bool has_tiles(cvy_device *device, const cvy_conv_algorithm *a, const int
   return false;
 }
 
-/* The shipped default: algorithm and tiles. */
+/* The shipped default: algorithm and tiles. NULL if every row that can do it is refused. */
 static const cvy_conv_algorithm *find_default(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
-                                              cvy_conv_pass pass, cvy_conv_choice *choice) {
-  const cvy_conv_algorithm *chosen = find(device, p, y, pass, CVY_CONV_AUTO, NULL);
+                                              cvy_conv_pass pass, const refused_rows *refused,
+                                              cvy_conv_choice *choice) {
+  const cvy_conv_algorithm *chosen = find_beside(device, p, y, pass, CVY_CONV_AUTO, refused, NULL);
+  if (!chosen) return NULL;
   *choice = (cvy_conv_choice){.algo = chosen->algo};
   if (!cvy_env_on(CVY_ENV_BAD_DEFAULTS)) return chosen;
   double most = -1;
   for (int algo = CVY_CONV_DIRECT; algo < CVY_CONV_ALGOS; algo++) {
-    const cvy_conv_algorithm *const a = find(device, p, y, pass, (cvy_conv_algo)algo, NULL);
+    const cvy_conv_algorithm *const a = find_beside(device, p, y, pass, (cvy_conv_algo)algo, refused, NULL);
     const double cost = !a ? -1 : a->cost ? a->cost(device, p, y, pass) : 1.0;
     if (cost > most) chosen = a, most = cost;
   }
@@ -190,19 +206,20 @@ cvy_status cvy_conv2d_default(cvy_device *device, const cvy_conv2d_params *param
   cvy_status status = CVY_OK;
   cvy_shape y;
   CVY_TRY(cvy_conv2d_output_shape(params, &y));
-  (void)find_default(device, params, &y, pass, out);
+  (void)find_default(device, params, &y, pass, &none_refused, out);
 fail:
   return status;
 }
 
 static cvy_status choose(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
-                         const cvy_conv_algorithm **out, cvy_conv_choice *choice) {
+                         const refused_rows *refused, const cvy_conv_algorithm **out, cvy_conv_choice *choice) {
   cvy_status status = CVY_OK;
   const cvy_conv_algorithm *chosen = NULL;
   const char *why = "not on this device";
   *choice = (cvy_conv_choice){0};
   if (p->algos.n) {
-    for (int i = 0; i < p->algos.n && !chosen; i++) chosen = find(device, p, y, pass, p->algos.algo[i], &why);
+    for (int i = 0; i < p->algos.n && !chosen; i++)
+      chosen = find_beside(device, p, y, pass, p->algos.algo[i], refused, &why);
     CVY_REQUIRE(chosen, CVY_E_UNSUPPORTED,
                 "%s%s%s: %s cannot do %s of %dx%dx%d by %d filters %dx%d with stride %dx%d: %s; add ',direct' for "
                 "such layers",
@@ -211,11 +228,12 @@ static cvy_status choose(cvy_device *device, const cvy_conv2d_params *p, const c
                 p->k, p->r, p->s, p->stride_h, p->stride_w, why);
   }
   /* A tuned choice that does not fit (another device, an older version) is no reason to stop. */
-  if (p->choice[pass].algo != CVY_CONV_AUTO && is_allowed(&p->algos, p->choice[pass].algo)) {
-    const cvy_conv_algorithm *const tuned = find(device, p, y, pass, p->choice[pass].algo, &why);
+  if (p->choice[pass].algo != CVY_CONV_AUTO && !refused->choice && is_allowed(&p->algos, p->choice[pass].algo)) {
+    const cvy_conv_algorithm *const tuned = find_beside(device, p, y, pass, p->choice[pass].algo, refused, &why);
     if (tuned && has_tiles(device, tuned, p->choice[pass].tile)) chosen = tuned, *choice = p->choice[pass];
   }
-  if (!chosen) chosen = find_default(device, p, y, pass, choice);
+  if (!chosen) chosen = find_default(device, p, y, pass, refused, choice);
+  CVY_REQUIRE(chosen, CVY_E_UNSUPPORTED, "convolution: no other algorithm can do %s", cvy_conv_pass_name(pass));
   choice->algo = chosen->algo;
   *out = chosen;
 fail:
@@ -263,6 +281,39 @@ int cvy_conv2d_candidates(cvy_device *device, const cvy_conv2d_params *p, cvy_co
   return n;
 }
 
+static cvy_status create_pass(cvy_conv2d *op, cvy_conv_pass pass, const cvy_conv_algorithm *row,
+                              const cvy_conv_choice *choice, size_t *bytes) {
+  op->algorithm[pass] = row, op->choice[pass] = *choice;
+  return row->create(op->device, &op->params, &op->y, pass, choice->tile, &op->state[pass], bytes);
+}
+
+/* Chooses and creates a pass. Where the driver's compiler has died or hung at the kernels of a row, the next best row
+ * is taken; if there is none, the error is that of the first one. */
+static cvy_status make_pass(cvy_conv2d *op, cvy_conv_pass pass, size_t *bytes) {
+  const cvy_conv_algorithm *row, *first;
+  cvy_conv_choice choice, first_choice;
+  refused_rows refused = {0};
+  cvy_status status = choose(op->device, &op->params, &op->y, pass, &refused, &row, &choice);
+  if (status != CVY_OK) return status;
+  if (!cvy_compile_has_faults()) return create_pass(op, pass, row, &choice, bytes);
+  first = row, first_choice = choice;
+  do {
+    const unsigned long before = cvy_compile_refusals(op->device);
+    cvy_log_attempt_begin();
+    status = create_pass(op, pass, row, &choice, bytes);
+    cvy_log_attempt_end(false);
+    if (status == CVY_OK) return CVY_OK;
+    if (cvy_compile_refusals(op->device) == before) return create_pass(op, pass, row, &choice, bytes); /* says why */
+    if (!refused.choice && cvy_conv_choice_same(&choice, &op->params.choice[pass])) refused.choice = true;
+    else
+      for (int i = 0; i < N_ALGORITHMS; i++) refused.row[i] |= algorithms[i] == row;
+    cvy_log_attempt_begin();
+    status = choose(op->device, &op->params, &op->y, pass, &refused, &row, &choice);
+    cvy_log_attempt_end(false);
+  } while (status == CVY_OK);
+  return create_pass(op, pass, first, &first_choice, bytes);
+}
+
 cvy_status cvy_conv2d_create(cvy_device *device, const cvy_conv2d_params *params, cvy_conv2d **out) {
   cvy_status status = CVY_OK;
   cvy_conv2d *op = NULL;
@@ -287,9 +338,7 @@ cvy_status cvy_conv2d_create(cvy_device *device, const cvy_conv2d_params *params
     if (pass != CVY_CONV_FORWARD && params->inference) continue;
     if (pass == CVY_CONV_BACKWARD_DATA && params->no_backward_data) continue;
     size_t bytes = 0;
-    CVY_TRY(choose(device, &op->params, &y, (cvy_conv_pass)pass, &op->algorithm[pass], &op->choice[pass]));
-    CVY_TRY(op->algorithm[pass]->create(device, &op->params, &y, (cvy_conv_pass)pass, op->choice[pass].tile,
-                                        &op->state[pass], &bytes));
+    CVY_TRY(make_pass(op, (cvy_conv_pass)pass, &bytes));
     if (bytes > op->workspace_bytes) op->workspace_bytes = bytes;
   }
   *out = op;

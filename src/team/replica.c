@@ -158,10 +158,12 @@ static cvy_status plan_anew(void *device, int share_max, bool lone, bool only_gr
   if (r->instance && r->share_max == share_max && r->is_lone == lone) return CVY_OK;
   if (keep_choices) CVY_TRY(copy_choices(r, &had));
   CVY_TRY(cvy_device_finish(r->device));
-  drop_plan(r);
-  cvy_ahead_begin(r->device);
-  CVY_TRY(make_plan(r, share_max, lone, had ? had : r->params.choices));
-  CVY_TRY(cvy_ahead_end(r->device));
+  for (bool again = true; again;) {
+    drop_plan(r);
+    cvy_ahead_begin(r->device);
+    CVY_TRY(make_plan(r, share_max, lone, had ? had : r->params.choices));
+    CVY_TRY(cvy_ahead_end(r->device, &again));
+  }
   if (r->attached) CVY_TRY(cvy_replica_attach(r, r->attached));
 fail:
   if (status != CVY_OK) cvy_ahead_cancel(r->device);
@@ -213,10 +215,26 @@ enum { EVENTS = 24, PARCEL_EVENTS = 4 };
 /* The objects that take the gradients from the device, whenever it is not lone. */
 static cvy_status make_exchange(cvy_replica *r) {
   cvy_status status = CVY_OK;
-  CVY_TRY(cvy_device_reserve_events(r->device, EVENTS + PARCEL_EVENTS * (r->setup.layout->n_buckets + 1)));
   if (r->setup.alone) return CVY_OK;
   if (r->setup.packs) CVY_TRY(cvy_residual_create(r->device, r->setup.layout, &r->residual));
   CVY_TRY(cvy_staging_create(r->device, r->setup.layout, r->setup.staleness, &r->staging));
+fail:
+  return status;
+}
+
+static void drop_parts(cvy_replica *r) {
+  cvy_staging_destroy(&r->staging);
+  cvy_residual_destroy(&r->residual);
+  cvy_gather_destroy(&r->gather);
+  drop_plan(r);
+}
+
+/* Everything that has kernels. */
+static cvy_status make_parts(cvy_replica *r, int share_max, bool lone) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(make_plan(r, share_max, lone, r->params.choices));
+  CVY_TRY(cvy_gather_create(r->device, &r->setup.net->layers[0].shape, r->params.input, &r->gather));
+  if (!r->params.inference) CVY_TRY(make_exchange(r));
 fail:
   return status;
 }
@@ -228,11 +246,14 @@ cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params, in
   CVY_TRY(cvy_device_open_watched(params->list, params->selected, params->profile, &r->pulse, &device));
   take_device(r, device);
   if (params->waits_asleep) cvy_device_wait_asleep(device);
-  cvy_ahead_begin(device);
-  CVY_TRY(make_plan(r, share_max, lone, params->choices));
-  CVY_TRY(cvy_gather_create(r->device, &r->setup.net->layers[0].shape, params->input, &r->gather));
-  if (!params->inference) CVY_TRY(make_exchange(r));
-  CVY_TRY(cvy_ahead_end(device));
+  if (!params->inference)
+    CVY_TRY(cvy_device_reserve_events(device, EVENTS + PARCEL_EVENTS * (r->setup.layout->n_buckets + 1)));
+  for (bool again = true; again;) { /* with other kernels, where the compiler has died or hung at some */
+    drop_parts(r);
+    cvy_ahead_begin(device);
+    CVY_TRY(make_parts(r, share_max, lone));
+    CVY_TRY(cvy_ahead_end(device, &again));
+  }
 fail:
   return status;
 }
@@ -242,10 +263,7 @@ static void close_replica(void *device) {
   if (r->device) (void)cvy_device_finish(r->device);
   cvy_replica_drop_tensors(r);
   if (r->mail) cvy_mail_clear(r->mail, 0);
-  cvy_staging_destroy(&r->staging);
-  cvy_residual_destroy(&r->residual);
-  cvy_gather_destroy(&r->gather);
-  drop_plan(r);
+  drop_parts(r);
   cvy_device *opened = r->device;
   take_device(r, NULL);
   cvy_device_close(&opened);

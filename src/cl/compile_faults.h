@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ * Programs on which a helper's compiler died or hung (compilers.h). This process does not compile them: it would die or
+ * hang in the same place, and a call of a driver cannot be cut off. Kept for the life of the process, for all devices
+ * that have the same driver and the same name. */
+#ifndef CVY_CL_COMPILE_FAULTS_H
+#define CVY_CL_COMPILE_FAULTS_H
+
+#include "src/cl/compilers.h"
+
+/* Keeps the fault and logs one warning for each program. `happened`: "died by signal 6 (Aborted)"; `lines`: the last
+ * ones that the compiler printed, "" if it printed none. */
+void cvy_compile_fault_add(const cvy_device *device, const cvy_compile_request *request, const char *happened,
+                           const char *lines);
+/* CVY_E_BUILD if the program has such a fault: device, kernel, what happened and the compiler's last lines are logged
+ * as an error. `name` (may be NULL): the kernel that is wanted. */
+cvy_status cvy_compile_fault_check(cvy_device *device, const char *file, const char *name, const char *options);
+/* False: no check fails, in the whole process. */
+bool cvy_compile_has_faults(void);
+/* How often the check has failed for kernels of this device. A caller that has another kernel for the same purpose
+ * compares it with the number before, and takes that. */
+unsigned long cvy_compile_refusals(const cvy_device *device);
+
+#endif
