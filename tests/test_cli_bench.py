@@ -13,6 +13,9 @@ import time
 from cli import (call, check, CONVOY, DEVICE, device_times, expect, first_device, LAYER, NO_DEVICE, read, read_json, ROOT,
                   main, with_layer, write, wrong_kernels)
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "data"))
+from make_measured import measured
+
 FAST = ["--time", "0.02", "--devices", DEVICE, "--quiet"]
 
 
@@ -54,9 +57,52 @@ def plan(card, batch, *more):
     return result
 
 
+OFF_MOST = 0.01  # a choice of the planner beside the fastest algorithm, measured
+
+
+def check_measured_plan(at):
+    """The constants of the H200 are what its measured table gives, and the plan with them takes what is fastest there."""
+    path, table = at("h200.json"), os.path.join(os.path.dirname(__file__), "data", "operations_h200.csv")
+    result = measured(table)
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(result, f)
+    known, fitted = plan("h200", 256), plan("h200", 256, "--measured", path)
+    check(fitted["constants"] == known["constants"], f"constants of cards.c: {known['constants']}, fitted: {fitted['constants']}")
+    fit = fitted["fit"]
+    check(fit["rows"] >= 100 and fit["rows"] + fit["left_out"] == sum(len(d["rows"]) for d in result["devices"]), f"rows that were used: {fit}")
+    check(fit["middle_error"] <= 0.1, f"expected times beside measured ones: {fit}")
+    times = {}
+    for row in result["devices"][0]["rows"]:
+        if row["operation"] == "conv2d":
+            times.setdefault((row["shape"].partition("f")[0], row["pass"]), {})[row["algorithm"]] = row["ms"]
+    names = {"forward": "forward", "backward": "backward_weights", "backward_data": "backward_data"}
+    taken, best, seen = 0, 0, set()
+    for row in known["passes"]:
+        if row["operation"] != "conv2d":
+            continue
+        key = row["shape"].partition("f")[0], names[row["pass"]]
+        mine, least = times[key][row["algorithm"]], min(times[key].values())
+        check(mine <= (1 + OFF_MOST) * least, f"{key}: {row['algorithm']} takes {mine} ms, measured best {least}")
+        taken, best = taken + mine, best + least
+        seen.add(key)
+    check(seen == set(times) and taken <= (1 + OFF_MOST) * best, f"all measured layers, {taken} ms, best {best}")
+    # two gradients of x of which estimates have the order wrong
+    ways = {name: {(row["shape"].partition("f")[0], row["pass"]): row for row in plan("h200", 256, "--conv-algo", name + ",direct")["passes"]
+                   if row["operation"] == "conv2d"} for name in ("winograd4", "winograd2_fused")}
+    for shape in ("n256h28w28c64k64r3s1p1", "n256h14w14c128k128r3s1p1"):
+        four, fused = (ways[name][shape, "backward_data"] for name in ("winograd4", "winograd2_fused"))
+        check(four["algorithm"] == "winograd4_simt" and fused["algorithm"] == "winograd2_fused", f"algorithms of {shape}")
+        check(four["expected_ms"] < fused["expected_ms"], f"{shape}: winograd4 {four['expected_ms']}, fused {fused['expected_ms']}")
+    for text, words in (("{}", "no row"), ("[", "line 1"), ('{"devices": [{"rows": [{"operation": "conv2d"}]}]}', "no row")):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        expect(2, "bench", "plan", "--as", "h200", "--measured", path, env=NO_DEVICE, err=words)
+    expect(1, "bench", "plan", "--as", "h200", "--measured", path + ".not", env=NO_DEVICE, err="h200.json.not")
+
+
 def test_step_plan(at):
     """A training step on cards that are not here: what the planner does with it."""
-    for card in "h100 a100 rtx3060 rx6800 rx7900xtx arc-a770".split():
+    for card in "h200 h100 a100 rtx3060 rx6800 rx7900xtx arc-a770".split():
         one = plan(card, 32)
         check(one == plan(card, 32), f"the same plan again: {card}")
         steps, passes = one["steps"], one["passes"]
@@ -79,6 +125,7 @@ def test_step_plan(at):
         # the first layer's sums are 9 products deep: there is nothing to cut
         fills = [(row["fill"], row["layer"], row["pass"]) for row in convs if row["filter"] == [3, 3] and (row["layer"], row["pass"]) != ("conv2d '0'", "forward")]
         check(min(fills)[0] >= 0.7, f"3x3 convolutions fill the card: {min(fills)}")
+    check_measured_plan(at)
     for more in ([], ["--launches"]):
         table = expect(0, "bench", "plan", "--as", "h100", *more, env=NO_DEVICE, out=("launches a step", "groups")).stdout
         check(max(map(len, table.splitlines())) <= 120, f"table of 120 columns: {table}")

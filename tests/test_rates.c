@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "src/base/file.h"
+#include "src/cl/cards.h"
 #include "src/ops/rates.h"
 #include "tests/check.h"
 
@@ -59,6 +60,15 @@ CHECK_TEST(standard) {
   const cvy_device_rates one = cvy_rates_of(d->cl), two = cvy_rates_of(d->cl);
   const int units = cvy_device_get_facts(d->cl)->compute_units;
   assert_true(same(&one, &two) && one.fma_per_s == 150e9 * units && one.bytes_per_s == one.fma_per_s / 10);
+}
+
+/* A card that was measured is found by the name that its driver gives. */
+CHECK_TEST(constants) {
+  const cvy_simt_constants *const any = cvy_simt_estimates(), *const found = cvy_simt_constants_of("NVIDIA H200");
+  assert_true(found == cvy_known_device_find("h200")->constants && found != any);
+  assert_true(cvy_simt_constants_of("NVIDIA H200 NVL") == found);
+  assert_true(cvy_simt_constants_of("NVIDIA H100 80GB HBM3") == any && cvy_simt_constants_of("") == any);
+  assert_memory_equal(cvy_device_get_constants(d->cl), any, sizeof *any);
 }
 
 int main(int argc, char **argv) { return check_run(argc, argv, CHECK_DEVICES | CHECK_BOTH_SHAPES); }

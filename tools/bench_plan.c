@@ -10,10 +10,11 @@
 #include "src/ops/gather.h"
 #include "src/team/lone_update.h"
 #include "tools/bench_ops.h"
+#include "tools/bench_plan_fit.h"
 #include "tools/progress.h"
 
 typedef struct plan_options {
-  const char *json, *conv_algo;
+  const char *json, *conv_algo, *measured;
   const char *model;
   int as;
   int64_t batch;
@@ -33,6 +34,13 @@ static const option_row rows[] = {
     ROW_MODEL(FIELD, "the network"),
     ROW_BATCH(FIELD, 1 << 20, "images of a step"),
     ROW_CONV_ALGO(FIELD, "how convolutions and linear layers are computed, as in convoy train"),
+    {.kind = OPTION_TEXT,
+     .name = "measured",
+     FIELD(measured),
+     .value = "F",
+     .absent = "the card's constants",
+     .unit = "JSON file",
+     .help = "a result of convoy bench conv or ops on the card, to which the planner's constants are fitted first"},
     ROW_NO_MATH("plans are those of float32 arithmetic"),
     {.kind = OPTION_GROUP, .help = "Output"},
     {.kind = OPTION_FLAG, .name = "launches", FIELD(launches), .help = "every launch in its order instead of passes"},
@@ -46,16 +54,22 @@ static const option_table table = {
     .about =
         "Shows what a training step would do on a graphics card, without the card: launches,\n"
         "work-groups, how far they fill the card, bytes, and the time that the planner expects.\n"
-        "Nothing is measured.",
+        "Nothing is measured.\n"
+        "--measured fits what a launch costs, the bandwidth, and the rate of each kernel of\n"
+        "products in each pass to rows of convolutions and of operations that one launch does.",
     .after =
         "Fill: work-groups of the largest launch by those that the card holds at once (more\n"
         "than 1: they run one after the other). MB: 10^6 bytes of memory read and written.\n"
         "whole: the time expected if the sums of the pass were not cut into parts.\n"
         "JSON: {\"version\", \"word\", \"device\", \"model\", \"batch\", \"launches\", \"conv_launches\",\n"
-        "\"linear_launches\", \"expected_ms\", \"passes\": [{\"layer\", \"operation\", \"pass\",\n"
-        "\"algorithm\", \"filter\", \"stride\", \"parts\", \"launches\", \"groups\", \"fill\", \"bytes\",\n"
-        "\"expected_ms\", \"whole_ms\"}], \"steps\": [{\"layer\", \"pass\", \"kernel\", \"groups\",\n"
-        "\"items\", \"fill\", \"fma\", \"bytes\", \"expected_ms\"}]}; filter, stride, parts and whole_ms of\n"
+        "\"linear_launches\", \"expected_ms\", \"constants\": {\"launch\" (of the time of an empty\n"
+        "launch), \"bytes\" (of a copy's rate), \"tf32\" (times as fast), \"products\" (of the FMA\n"
+        "rate: by algorithm, forward, backward_data, backward_weights)}, \"fit\" (--measured):\n"
+        "{\"rows\", \"left_out\", \"middle_error\", \"worst_error\", \"worst_row\"}, \"passes\":\n"
+        "[{\"layer\", \"operation\", \"pass\", \"algorithm\", \"shape\", \"filter\", \"stride\", \"parts\",\n"
+        "\"launches\", \"groups\", \"fill\", \"bytes\", \"expected_ms\", \"whole_ms\"}], \"steps\":\n"
+        "[{\"layer\", \"pass\", \"kernel\", \"groups\", \"items\", \"fill\", \"fma\", \"bytes\",\n"
+        "\"expected_ms\"}]}; algorithm, shape, filter, stride, parts and whole_ms of\n"
         "convolutions and linear layers only.",
 };
 
@@ -69,6 +83,7 @@ typedef struct pass_sum {
 typedef struct plan_run {
   const plan_options *options;
   const cvy_known_device *known;
+  plan_fit fit; /* --measured */
   cvy_device *device;
   cvy_data *data;
   cvy_net *net;
@@ -207,8 +222,10 @@ static json_t *sum_json(const plan_run *run, int place) {
     const cvy_conv_pass pass = conv_pass_of(place % CVY_SCOPE_PARTS);
     const cvy_conv2d_params *const p = cvy_conv2d_params_of(conv);
     const cvy_conv_expected expected = cvy_conv2d_expected_of(conv, pass);
-    json_object_update_new(out, json_pack("{ss s[ii] s[ii] si sf}", "algorithm", cvy_conv2d_algorithm_name(conv, pass),
-                                          "filter", p->r, p->s, "stride", p->stride_h, p->stride_w, "parts",
+    char shape[80];
+    bench_conv_shape_text(p, shape, sizeof shape);
+    json_object_update_new(out, json_pack("{ss ss s[ii] s[ii] si sf}", "algorithm", cvy_conv2d_algorithm_name(conv, pass),
+                                          "shape", shape, "filter", p->r, p->s, "stride", p->stride_h, p->stride_w, "parts",
                                           expected.parts, "whole_ms", 1e3 * expected.whole_s));
   }
   return out;
@@ -230,10 +247,18 @@ static json_t *result_json(const plan_run *run) {
   for (int place = 0; place < CVY_SCOPE_PARTS * n_units(run) + 2; place++)
     if (run->sums[place].launches) json_array_append_new(passes, sum_json(run, place));
   for (int i = 0; i < n; i++) json_array_append_new(steps, launch_json(run, &launches[i]));
-  return json_pack("{ss ss ss ss sI si si si sf so so}", "version", cvy_version(), "word", "plan", "device",
+  json_t *const out =
+      json_pack("{ss ss ss ss sI si si si sf so so so}", "version", cvy_version(), "word", "plan", "device",
                    run->known->name, "model", run->options->model, "batch", (json_int_t)run->options->batch, "launches",
                    run->launches, "conv_launches", run->conv_launches, "linear_launches", run->linear_launches,
-                   "expected_ms", 1e3 * run->seconds, "passes", passes, "steps", steps);
+                   "expected_ms", 1e3 * run->seconds, "constants", plan_constants_json(cvy_device_get_constants(run->device)), "passes",
+                passes, "steps", steps);
+  const plan_fit *const fit = &run->fit;
+  if (run->options->measured)
+    json_object_set_new(out, "fit", json_pack("{si si sf sf ss}", "rows", fit->rows, "left_out", fit->left_out,
+                                              "middle_error", fit->middle, "worst_error", fit->worst, "worst_row",
+                                              fit->worst_row));
+  return out;
 }
 
 static void print_fill(double fill) {
@@ -279,7 +304,21 @@ static void print_launches(const plan_run *run) {
   }
 }
 
+static void print_fit(const plan_run *run) {
+  const plan_fit *const fit = &run->fit;
+  const cvy_simt_constants *const c = &fit->constants;
+  static const char *const names[CVY_PRODUCTS] = {"direct", "winograd2", "winograd4", "winograd2_fused"};
+  printf("%s: %d rows, %d left out; expected times are off by %.0f %% in the middle, by\n%.0f %% at most: %s\n",
+         run->options->measured, fit->rows, fit->left_out, 100 * fit->middle, 100 * fit->worst, fit->worst_row);
+  printf("a launch costs %.2f of an empty one, bytes move at %.2f of a copy's rate, TF32 %.2f times as fast\n", c->launch,
+         c->bytes, c->tf32);
+  for (int i = 0; i < CVY_PRODUCTS; i++)
+    printf("%-16s %.2f, %.2f, %.2f of the FMA rate: forward, backward_data, backward_weights\n", names[i],
+           c->products[i][0], c->products[i][1], c->products[i][2]);
+}
+
 static void print_result(const plan_run *run) {
+  if (run->options->measured) print_fit(run);
   if (run->options->launches) print_launches(run);
   else print_passes(run);
   printf("%s, batch %lld on a %s: %d launches a step\n%d of convolutions, %d of linear layers; expected %.3f ms\n",
@@ -303,7 +342,6 @@ static void close_run(plan_run *run) {
 }
 
 int bench_plan_main(int argc, char **argv) {
-  static const char *const words[] = {"h100", "a100", "rtx3060", "rx6800", "rx7900xtx", "arc-a770"};
   cvy_status status = CVY_OK;
   plan_options options = {0};
   plan_run run = {.options = &options};
@@ -311,8 +349,14 @@ int bench_plan_main(int argc, char **argv) {
   if (code != OPTIONS_GO_ON) return code;
   code = program_try_output(table.verb, "--json", options.json, true);
   if (code != EXIT_DONE) return code;
-  run.known = cvy_known_device_find(words[options.as]);
+  run.known = cvy_known_device_at(options.as);
+  if (options.measured) code = plan_fit_read(options.measured, run.known, &run.fit);
+  if (code != EXIT_DONE) return program_end(code);
   CVY_TRY(cvy_device_open_paper(run.known, &run.device));
+  if (options.measured) {
+    *cvy_device_get_constants(run.device) = run.fit.constants;
+    *cvy_device_get_rates(run.device) = run.fit.rates;
+  }
   CVY_TRY(bench_network(options.model, NULL, (int)options.batch, &run.data, &run.net));
   CVY_TRY(make_step(&run));
   CVY_TRY(run_step(&run));

@@ -110,6 +110,7 @@ struct cvy_device {
   struct cvy_profile *profile; /* command_times.c; NULL without profiling */
   cvy_matrix_state matrix;
   cvy_device_rates rates;
+  cvy_simt_constants simt;
   struct cvy_paper *paper; /* paper.c; NULL: there is a device */
   struct {
     bool used;

@@ -6,6 +6,7 @@
 
 #include "src/base/env.h"
 #include "src/cl/blas.h"
+#include "src/cl/cards.h"
 #include "src/cl/facts.h"
 #include "src/cl/fft.h"
 #include "src/cl/opencl.h"
@@ -143,6 +144,7 @@ cvy_status cvy_device_open_watched(const cvy_device_list *list, const cvy_select
   CVY_TRY(queue_create(device, &device->transfer, "transfer"));
   CVY_TRY(queue_create(device, &device->upload, "upload"));
   CVY_TRY(facts_fill(device));
+  device->simt = *cvy_simt_constants_of(device->info.name);
   CVY_TRY(cvy_known_device_force(device));
   *out = device;
   return CVY_OK;
@@ -205,6 +207,7 @@ const char *cvy_device_label(const cvy_device *device) { return device->label; }
 cvy_matrix_state *cvy_device_matrix(cvy_device *device) { return &device->matrix; }
 const cvy_matrix_state *cvy_device_get_matrix(const cvy_device *device) { return &device->matrix; }
 cvy_device_rates *cvy_device_get_rates(cvy_device *device) { return &device->rates; }
+cvy_simt_constants *cvy_device_get_constants(cvy_device *device) { return &device->simt; }
 cvy_queue *cvy_device_compute_queue(cvy_device *device) { return &device->compute; }
 cvy_queue *cvy_device_transfer_queue(cvy_device *device) { return &device->transfer; }
 cvy_queue *cvy_device_upload_queue(cvy_device *device) { return &device->upload; }

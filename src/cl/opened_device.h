@@ -67,6 +67,24 @@ typedef struct cvy_device_rates {
 } cvy_device_rates;
 /* All zero: not found yet. Borrowed. */
 cvy_device_rates *cvy_device_get_rates(cvy_device *device);
+/* Kernels of products, whose rates differ by pass (forward, backward_data, backward_weights). */
+enum { CVY_PRODUCTS_DIRECT, CVY_PRODUCTS_WINOGRAD2, CVY_PRODUCTS_WINOGRAD4, CVY_PRODUCTS_FUSED, CVY_PRODUCTS };
+/* By what SIMT-shaped kernels are planned beside the rates (src/ops/conv2d_simt_plan.h): parts of those rates, so that
+ * they hold for a card whose clock is another. Tables of them: cards.c. */
+typedef struct cvy_simt_constants {
+  /* fitted to measurements where there are some */
+  double launch, bytes;             /* times launch_s: what a launch costs; of bytes_per_s: what a launch reaches */
+  double products[CVY_PRODUCTS][3]; /* of fma_per_s, by full units with the largest tile */
+  double tf32;                      /* products in TF32 are so many times as fast */
+  /* estimates */
+  double fused_prologue; /* winograd2_fused with a prologue: of its rate without */
+  double tiles[3];       /* of the rate of the largest tile, in the order of cvy_gemm_tiles */
+  double alone;          /* a work-group that has its compute unit for itself does this part of what a full unit does */
+  int extra_depth;       /* a group's start and end cost as much as so many steps of the depth */
+  double cache_time;     /* bytes in the cache move in this part of the memory's time */
+} cvy_simt_constants;
+/* Borrowed; may be changed before anything is planned. */
+cvy_simt_constants *cvy_device_get_constants(cvy_device *device);
 /* src/ops/math.c's results of testing the device's matrix instructions; they last as long as the device is open. */
 typedef struct cvy_matrix_state {
   bool tried, works, warned;

@@ -15,29 +15,8 @@ struct cvy_paper {
   cvy_launch_work expected; /* of the next launch; seconds 0: nothing is known */
 };
 
-/* Units as cvy_facts_find counts them: streaming multiprocessors, AMD's compute units (two to a work-group processor),
- * eight of Intel's vector engines. FMA: multiply-adds of float32 per second without matrix
- * units; of the RX 7900 XTX without dual issue, which compilers seldom find. */
-static const cvy_known_device known_devices[] = {
-    {"h100", "NVIDIA H100 SXM", 132, 48 << 10, 1024, 50 << 20, (size_t)80 << 30, {33.5e12, 3.35e12, 3e-6}},
-    {"a100", "NVIDIA A100 SXM", 108, 48 << 10, 1024, 40 << 20, (size_t)40 << 30, {9.75e12, 1.555e12, 3e-6}},
-    {"rtx3060", "NVIDIA GeForce RTX 3060", 28, 48 << 10, 1024, 3 << 20, (size_t)12 << 30, {6.37e12, 360e9, 3e-6}},
-    {"rx6800", "AMD Radeon RX 6800", 60, 64 << 10, 256, 4 << 20, (size_t)16 << 30, {8.08e12, 512e9, 5e-6}},
-    {"rx7900xtx", "AMD Radeon RX 7900 XTX", 96, 64 << 10, 256, 6 << 20, (size_t)24 << 30, {15.4e12, 960e9, 5e-6}},
-    {"arc-a770", "Intel Arc A770", 64, 64 << 10, 1024, 16 << 20, (size_t)16 << 30, {9.83e12, 560e9, 5e-6}},
-};
-
-const cvy_known_device *cvy_known_device_find(const char *word) {
-  for (size_t i = 0; i < sizeof known_devices / sizeof *known_devices; i++)
-    if (!strcmp(known_devices[i].word, word)) return &known_devices[i];
-  return NULL;
-}
-
-/* As src/ops/rates.c would measure them: a copy reaches about 85 % of the stated bandwidth. */
-static cvy_device_rates rates_of(const cvy_known_device *known) {
-  cvy_device_rates rates = known->rates;
-  rates.bytes_per_s *= 0.85;
-  return rates;
+static const cvy_simt_constants *constants_of(const cvy_known_device *known) {
+  return known->constants ? known->constants : cvy_simt_estimates();
 }
 
 cvy_status cvy_known_device_force(cvy_device *device) {
@@ -48,7 +27,8 @@ cvy_status cvy_known_device_force(cvy_device *device) {
   if (!known || device->facts.cpu_shaped) return CVY_OK;
   device->facts.compute_units = known->units;
   device->facts.cache_bytes = known->cache_bytes;
-  device->rates = rates_of(known);
+  device->rates = cvy_known_device_rates(known);
+  device->simt = *constants_of(known);
 fail:
   return status;
 }
@@ -80,7 +60,8 @@ cvy_status cvy_device_open_paper(const cvy_known_device *known, cvy_device **out
                                      .local_bytes = known->local_bytes,
                                      .max_work_group = known->max_work_group,
                                      .cache_bytes = known->cache_bytes};
-  device->rates = rates_of(known);
+  device->rates = cvy_known_device_rates(known);
+  device->simt = *constants_of(known);
   cvy_queue *const queues[] = {&device->compute, &device->transfer, &device->upload};
   for (int i = 0; i < 3; i++) *queues[i] = (cvy_queue){.device = device, .name = "paper"};
   *out = device;
@@ -127,7 +108,9 @@ cvy_status cvy_paper_note(cvy_device *device, const char *file, const char *name
       if (args[i].kind == CVY_ARG_BUFFER && args[i].value.buffer && args[i].value.buffer != paper->scratch)
         bytes += args[i].value.buffer->size_bytes;
     work = (cvy_launch_work){.bytes = (double)bytes,
-                             .seconds = device->rates.launch_s + (double)bytes / device->rates.bytes_per_s};
+                             .moved = (double)bytes,
+                             .seconds = device->rates.launch_s * device->simt.launch +
+                                        (double)bytes / (device->rates.bytes_per_s * device->simt.bytes)};
   }
   launch->work = work;
 fail:

@@ -5,18 +5,8 @@
 #ifndef CVY_CL_PAPER_H
 #define CVY_CL_PAPER_H
 
+#include "src/cl/cards.h"
 #include "src/cl/launch.h"
-
-/* A card as its maker and its drivers describe it; rates are peaks. */
-typedef struct cvy_known_device {
-  const char *word, *name; /* "h100", "NVIDIA H100 SXM" */
-  int units;               /* as cvy_device_facts counts them */
-  size_t local_bytes, max_work_group, cache_bytes, memory_bytes;
-  cvy_device_rates rates;
-} cvy_known_device;
-#define CVY_KNOWN_DEVICES "h100|a100|rtx3060|rx6800|rx7900xtx|arc-a770"
-/* NULL: it is not known. Static. */
-const cvy_known_device *cvy_known_device_find(const char *word);
 
 /* Opens the card on paper, with SIMT-shaped kernels; no variable of the environment changes its facts. */
 cvy_status cvy_device_open_paper(const cvy_known_device *known, cvy_device **out);

@@ -4,13 +4,7 @@
 #include "src/ops/conv2d_direct.h"
 #include "src/ops/rates.h"
 
-/* Estimates, none of them measured on a card: products reach EFFICIENCY of the multiply-adds that a maker states (by a
- * timing simulator 54 to 78 %, conv2d_winograd_simt and conv2d_direct); a work-group that has its compute unit for
- * itself does ALONE of what a full unit does. A group's start and end cost as much as EXTRA_DEPTH steps. TF32: A100 on
- * paper 8, H100 7; half of that, as the tiles come through local memory. */
-static const double EFFICIENCY = 0.65, ALONE = 0.35, TF32_RATE = 4;
 enum {
-  EXTRA_DEPTH = 12,
   LEAST_DEPTH = 32,     /* of a part */
   MOST_PARTS = 64,      /* of a sum of forward or backward_data */
   LEAST_SUM_ROWS = 256, /* of a partial sum of db */
@@ -24,28 +18,38 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static int round_up(int64_t n, int to) { return (int)(ceil_div(n, to) * to); }
 
 cvy_simt_machine cvy_simt_machine_of(cvy_device *device, cvy_math math) {
+  const cvy_simt_constants *const c = cvy_device_get_constants(device);
+  cvy_device_rates rates = cvy_rates_of(device);
+  rates.launch_s *= c->launch, rates.bytes_per_s *= c->bytes;
   return (cvy_simt_machine){.facts = cvy_device_get_facts(device),
-                            .rates = cvy_rates_of(device),
+                            .rates = rates,
+                            .constants = *c,
                             .memory_bytes = cvy_device_get_info(device)->global_bytes,
-                            .tf32_rate = math == CVY_MATH_TF32 ? TF32_RATE : 1};
+                            .tf32_rate = math == CVY_MATH_TF32 ? c->tf32 : 1};
 }
 
 cvy_launch_work cvy_simt_moves(const cvy_simt_machine *m, double bytes) {
-  return (cvy_launch_work){.bytes = bytes, .seconds = m->rates.launch_s + bytes / m->rates.bytes_per_s};
+  return (cvy_launch_work){
+      .bytes = bytes, .moved = bytes, .seconds = m->rates.launch_s + bytes / m->rates.bytes_per_s};
 }
 
-cvy_launch_work cvy_simt_products(const cvy_simt_machine *m, cvy_gemm_tile tile, bool tf32, int64_t groups, double fma,
-                                  int depth, double bytes) {
+cvy_launch_work cvy_simt_products(const cvy_simt_machine *m, double part, cvy_gemm_tile tile, bool tf32, int64_t groups,
+                                  double fma, int depth, double bytes) {
+  const double alone_part = m->constants.alone;
   const int units = m->facts->compute_units, resident = cvy_gemm_slots(m->facts, tile) / units;
-  const double area = (double)tile.m * tile.n, start = EXTRA_DEPTH * area;
+  const double area = (double)tile.m * tile.n, start = m->constants.extra_depth * area;
   const int64_t busiest = ceil_div(groups, units), full = busiest / resident, rest = busiest % resident;
-  const double shared = ALONE + (1 - ALONE) * (double)rest / resident, alone = ALONE + (1 - ALONE) / resident;
+  const double shared = alone_part + (1 - alone_part) * (double)rest / resident, alone = alone_part + (1 - alone_part) / resident;
   const double turns = (double)(full * resident) + (rest ? (double)rest / shared : 0);
   const double together = turns * (fma / (double)groups + start), deepest = (area * depth + start) / alone;
-  const double rate = m->rates.fma_per_s / units * EFFICIENCY * cvy_gemm_tile_rate(tile) * (tf32 ? m->tf32_rate : 1);
-  const double compute = (together > deepest ? together : deepest) / rate, move = bytes / m->rates.bytes_per_s;
+  const double rate =
+      m->rates.fma_per_s / units * m->constants.tiles[cvy_gemm_tile_number(tile)] * (tf32 ? m->tf32_rate : 1);
+  const double whole = (together > deepest ? together : deepest) / rate, compute = whole / part,
+               move = bytes / m->rates.bytes_per_s;
   return (cvy_launch_work){.fma = fma,
                            .bytes = bytes,
+                           .compute_s = whole,
+                           .moved = bytes,
                            .resident = resident,
                            .seconds = m->rates.launch_s + (compute > move ? compute : move)};
 }
@@ -116,6 +120,10 @@ static void add_work(work_list *list, cvy_launch_work work) {
   list->seconds += work.seconds;
 }
 
+static double part_of(const cvy_simt_machine *m, const cvy_simt_direct *plan) {
+  return m->constants.products[CVY_PRODUCTS_DIRECT][plan->pass];
+}
+
 static void weights_works(const cvy_simt_machine *m, const cvy_simt_direct *plan, int n, bool db, work_list *list) {
   const cvy_conv2d_params *const p = &plan->p;
   int parts, sums;
@@ -125,7 +133,7 @@ static void weights_works(const cvy_simt_machine *m, const cvy_simt_direct *plan
   const double area = (double)plan->tile.m * plan->tile.n, dw = 4.0 * p->r * p->s * p->x.c * plan->y.pitch,
                sum = db ? 4.0 * sums * plan->y.pitch : 0;
   const double read = 4 * (floats_of(&p->x, n) + floats_of(&plan->y, n) * (db ? 2 : 1));
-  add_work(list, cvy_simt_products(m, plan->tile, true, groups, area * (double)cut * (double)positions_of(plan, n),
+  add_work(list, cvy_simt_products(m, part_of(m, plan), plan->tile, true, groups, area * (double)cut * (double)positions_of(plan, n),
                                    per_part, read + dw * parts + sum));
   if (parts > 1 || db) add_work(list, cvy_simt_moves(m, (parts > 1 ? dw * (parts + 1) : 0) + sum));
 }
@@ -156,7 +164,7 @@ static void gather_works(const cvy_simt_machine *m, const cvy_simt_direct *plan,
     written += mine;
     if (groups > 0)
       add_work(list, cvy_simt_products(
-                         m, plan->tile, true, groups, fma, deepest,
+                         m, part_of(m, plan), plan->tile, true, groups, fma, deepest,
                          in + w * share +
                              (plan->part_floats ? 4 * mine * (data ? p->x.pitch : plan->y.pitch) : out * share)));
   }
@@ -261,7 +269,7 @@ cvy_simt_winograd_works cvy_simt_winograd_works_of(const cvy_simt_machine *machi
   const int tiles = samples * plan->per_image;
   const double matrices = plan->matrices, v = 4 * matrices * tiles * plan->in_pitch,
                d = 4 * matrices * tiles * plan->out_pitch, u = 4 * matrices * plan->in_pitch * plan->out_pitch;
-  const double cache = machine->facts->cache_bytes, time = v + d <= cache / 2 ? CVY_SIMT_CACHE_TIME : 1;
+  const double cache = machine->facts->cache_bytes, time = v + d <= cache / 2 ? machine->constants.cache_time : 1;
   const double x_bytes = 4 * floats_of(in, samples) * 1.25, y_bytes = 4 * floats_of(out, samples);
   const double filter = 4.0 * 9 * p->x.c * y->pitch, area = (double)t.m * t.n;
   const int64_t columns = ceil_div(plan->out_pitch, t.n);
@@ -269,15 +277,17 @@ cvy_simt_winograd_works cvy_simt_winograd_works_of(const cvy_simt_machine *machi
   if (weights) depth = cvy_simt_part_tiles(plan, tiles, &parts);
   const int64_t cuts = ceil_div(weights ? plan->in_pitch : tiles, t.m) * columns * plan->matrices;
   const double fma = area * (double)cuts * (weights ? tiles : plan->in_pitch);
+  const double part =
+      machine->constants.products[plan->matrices == 16 ? CVY_PRODUCTS_WINOGRAD2 : CVY_PRODUCTS_WINOGRAD4][pass];
   const bool tf32 = plan->matrices == 16; /* F(4x4)'s products stay float32 */
   cvy_simt_winograd_works w = {.input = cvy_simt_moves(machine, x_bytes + v * time)};
   if (weights) {
     w.second = cvy_simt_moves(machine, y_bytes * (p->bias ? 2 : 1) + d * time);
-    w.products = cvy_simt_products(machine, t, tf32, cuts * parts, fma, depth, (v + d) * time + u * parts);
+    w.products = cvy_simt_products(machine, part, t, tf32, cuts * parts, fma, depth, (v + d) * time + u * parts);
     w.once = cvy_simt_moves(machine, u * parts + filter);
   } else {
     w.second = cvy_simt_moves(machine, d * parts * time + y_bytes);
-    w.products = cvy_simt_products(machine, t, tf32, cuts * parts, fma, depth, v * time + u + d * parts * time);
+    w.products = cvy_simt_products(machine, part, t, tf32, cuts * parts, fma, depth, v * time + u + d * parts * time);
     w.once = cvy_simt_moves(machine, filter + u);
   }
   return w;

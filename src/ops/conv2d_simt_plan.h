@@ -11,21 +11,20 @@
 #include "src/ops/conv2d_algorithm.h"
 #include "src/ops/gemm_tile.h"
 
-/* Bytes in the cache move in this part of the memory's time: an estimate, not measured on a card. */
-#define CVY_SIMT_CACHE_TIME 0.5
-
 typedef struct cvy_simt_machine {
   const cvy_device_facts *facts;
-  cvy_device_rates rates;
+  cvy_device_rates rates; /* what launches reach */
+  cvy_simt_constants constants;
   size_t memory_bytes;
   double tf32_rate; /* products as fast as float32's times this, where they are TF32 */
 } cvy_simt_machine;
 /* `math` is what cvy_math_resolve gave. */
 cvy_simt_machine cvy_simt_machine_of(cvy_device *device, cvy_math math);
 
-/* A launch of products: groups of a tile, `fma` multiply-adds together, the deepest group `depth` deep. */
-cvy_launch_work cvy_simt_products(const cvy_simt_machine *m, cvy_gemm_tile tile, bool tf32, int64_t groups, double fma,
-                                  int depth, double bytes);
+/* A launch of products that reach `part` of the FMA rate: groups of a tile, `fma` multiply-adds together, the deepest
+ * group `depth` deep. */
+cvy_launch_work cvy_simt_products(const cvy_simt_machine *m, double part, cvy_gemm_tile tile, bool tf32, int64_t groups,
+                                  double fma, int depth, double bytes);
 /* A launch that only moves bytes. */
 cvy_launch_work cvy_simt_moves(const cvy_simt_machine *m, double bytes);
 

@@ -55,15 +55,14 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
 static int64_t blocks_of(int64_t n, int per_block) { return (n + per_block - 1) / per_block; }
 static double bytes_of(const cvy_shape *s, int n) { return 4.0 * n * s->h * s->w * s->pitch; }
 
-/* The launches of n samples. A step makes as many products as one of a tile of 128x128; RATE is how much slower, by the
- * multiply-adds among all instructions of both loops (PTX as ptxas makes it for sm_80: 66 %, with a prologue 57 %,
- * against 85 %). Pixels and filters come from memory once if the cache holds the pixels of a band, or all filters; else
+/* The launches of n samples. A step makes as many products as one of a tile of 128x128. Pixels and filters come from memory once if the cache holds the pixels of a band, or all filters; else
  * again for each block of filters, or for each band. All groups read theirs, with pixels of halos, from the cache. */
 static fused_works works_for(const cvy_simt_machine *m, const cvy_conv2d_params *p, const cvy_shape *y,
                              cvy_conv_pass pass, int band, int n) {
   const bool data = pass == CVY_CONV_BACKWARD_DATA, stats = pass == CVY_CONV_FORWARD && p->stats;
   const cvy_shape *const in = data ? y : &p->x, *const out = data ? &p->x : y;
-  const double RATE = p->prologue && !data ? 0.67 : 0.78, HALO = 1.25, BLOCK_PIXELS = CVY_FUSED_TILES * 6.0;
+  const cvy_simt_constants *const k = &m->constants;
+  const double part = k->products[CVY_PRODUCTS_FUSED][pass] * (p->prologue && !data ? k->fused_prologue : 1), HALO = 1.25, BLOCK_PIXELS = CVY_FUSED_TILES * 6.0;
   const double half_cache = (double)m->facts->cache_bytes / 2;
   const int64_t tiles = (int64_t)n * cvy_ceil_div(out->h, 2) * cvy_ceil_div(out->w, 2),
                 blocks = blocks_of(tiles, CVY_FUSED_TILES), filters = blocks_of(out->pitch, CVY_FUSED_FILTERS);
@@ -74,10 +73,10 @@ static fused_works works_for(const cvy_simt_machine *m, const cvy_conv2d_params 
                w = 4.0 * 9 * p->x.c * y->pitch, u = u_block * (double)filters;
   const double memory = bytes_of(in, n) * HALO * (band_pixels <= half_cache ? 1 : (double)filters) +
                         u * (u <= half_cache ? 1 : (double)blocks_of(blocks, band)) + bytes_of(out, n),
-               cached = groups * (u_block + 4 * BLOCK_PIXELS * depth) * CVY_SIMT_CACHE_TIME;
+               cached = groups * (u_block + 4 * BLOCK_PIXELS * depth) * k->cache_time;
   fused_works works = {.filter = cvy_simt_moves(m, w + u)};
-  works.multiply = cvy_simt_products(m, (cvy_gemm_tile){128, 128, 8}, false, blocks * filters, fma / RATE,
-                                     (int)(depth / RATE), memory > cached ? memory : cached);
+  works.multiply = cvy_simt_products(m, part, (cvy_gemm_tile){128, 128, 8}, false, blocks * filters, fma, depth,
+                                     memory > cached ? memory : cached);
   works.multiply.fma = fma, works.multiply.bytes = memory;
   if (stats) works.merge = cvy_simt_moves(m, 4.0 * (CVY_FUSED_STATS * (double)(blocks + n) + 2.0 * n) * out->pitch);
   return works;

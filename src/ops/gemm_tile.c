@@ -4,10 +4,6 @@
 
 const int cvy_gemm_tiles[CVY_GEMM_TILES][CVY_CONV_TILES] = {{128, 128, 8}, {128, 64, 4}, {64, 64, 4}};
 
-/* Rate of a full device relative to the largest tile, from a simulation of two cards' timing: steps of 4 wait for more
- * barriers, and 128 x 64 reads more for each product than 128 x 128, with fewer groups on a unit than 64 x 64. */
-static const double rates[CVY_GEMM_TILES] = {1.0, 0.83, 0.88};
-
 /* Two steps of the depth and 12 numbers, or the 32 rows of results that a convolution stores together; rows lie at most
  * 8 floats further apart than they are long. */
 static int local_bytes_of(cvy_gemm_tile t) {
@@ -29,10 +25,10 @@ cvy_gemm_tile cvy_gemm_tile_at(int i) {
 
 bool cvy_gemm_tile_is(cvy_gemm_tile t, const int *tile) { return t.m == tile[0] && t.n == tile[1] && t.k == tile[2]; }
 
-double cvy_gemm_tile_rate(cvy_gemm_tile t) {
+int cvy_gemm_tile_number(cvy_gemm_tile t) {
   int i = 0;
   while (i < CVY_GEMM_TILES - 1 && !cvy_gemm_tile_is(t, cvy_gemm_tiles[i])) i++;
-  return rates[i];
+  return i;
 }
 
 cvy_status cvy_gemm_tile_check(const cvy_device_facts *facts, const int *tile) {

@@ -22,10 +22,10 @@ bool cvy_gemm_tile_fits(const cvy_device_facts *facts, cvy_gemm_tile tile);
 /* Work-groups that a device holds at once: 512 work-items per compute unit, which the kernels' registers and local
  * memory allow everywhere (tools/kernel-check). */
 int cvy_gemm_slots(const cvy_device_facts *facts, cvy_gemm_tile tile);
-/* Row i of cvy_gemm_tiles; whether `tile` is this one; its rate on a full device, relative to the largest tile's. */
+/* Row i of cvy_gemm_tiles; whether `tile` is this one; its row. */
 cvy_gemm_tile cvy_gemm_tile_at(int i);
 bool cvy_gemm_tile_is(cvy_gemm_tile t, const int *tile);
-double cvy_gemm_tile_rate(cvy_gemm_tile t);
+int cvy_gemm_tile_number(cvy_gemm_tile t);
 /* CVY_E_ARGUMENT with the reason if `tile`, or with zeros the smallest, does not fit. */
 cvy_status cvy_gemm_tile_check(const cvy_device_facts *facts, const int *tile);
 
