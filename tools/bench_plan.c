@@ -224,9 +224,10 @@ static json_t *sum_json(const plan_run *run, int place) {
     const cvy_conv_expected expected = cvy_conv2d_expected_of(conv, pass);
     char shape[80];
     bench_conv_shape_text(p, shape, sizeof shape);
-    json_object_update_new(out, json_pack("{ss ss s[ii] s[ii] si sf}", "algorithm", cvy_conv2d_algorithm_name(conv, pass),
-                                          "shape", shape, "filter", p->r, p->s, "stride", p->stride_h, p->stride_w, "parts",
-                                          expected.parts, "whole_ms", 1e3 * expected.whole_s));
+    json_object_update_new(
+        out, json_pack("{ss ss s[ii] s[ii] si sf}", "algorithm", cvy_conv2d_algorithm_name(conv, pass), "shape", shape,
+                       "filter", p->r, p->s, "stride", p->stride_h, p->stride_w, "parts", expected.parts, "whole_ms",
+                       1e3 * expected.whole_s));
   }
   return out;
 }
@@ -247,17 +248,16 @@ static json_t *result_json(const plan_run *run) {
   for (int place = 0; place < CVY_SCOPE_PARTS * n_units(run) + 2; place++)
     if (run->sums[place].launches) json_array_append_new(passes, sum_json(run, place));
   for (int i = 0; i < n; i++) json_array_append_new(steps, launch_json(run, &launches[i]));
-  json_t *const out =
-      json_pack("{ss ss ss ss sI si si si sf so so so}", "version", cvy_version(), "word", "plan", "device",
-                   run->known->name, "model", run->options->model, "batch", (json_int_t)run->options->batch, "launches",
-                   run->launches, "conv_launches", run->conv_launches, "linear_launches", run->linear_launches,
-                   "expected_ms", 1e3 * run->seconds, "constants", plan_constants_json(cvy_device_get_constants(run->device)), "passes",
-                passes, "steps", steps);
+  json_t *const out = json_pack(
+      "{ss ss ss ss sI si si si sf so so so}", "version", cvy_version(), "word", "plan", "device", run->known->name,
+      "model", run->options->model, "batch", (json_int_t)run->options->batch, "launches", run->launches,
+      "conv_launches", run->conv_launches, "linear_launches", run->linear_launches, "expected_ms", 1e3 * run->seconds,
+      "constants", plan_constants_json(cvy_device_get_constants(run->device)), "passes", passes, "steps", steps);
   const plan_fit *const fit = &run->fit;
   if (run->options->measured)
-    json_object_set_new(out, "fit", json_pack("{si si sf sf ss}", "rows", fit->rows, "left_out", fit->left_out,
-                                              "middle_error", fit->middle, "worst_error", fit->worst, "worst_row",
-                                              fit->worst_row));
+    json_object_set_new(out, "fit",
+                        json_pack("{si si sf sf ss}", "rows", fit->rows, "left_out", fit->left_out, "middle_error",
+                                  fit->middle, "worst_error", fit->worst, "worst_row", fit->worst_row));
   return out;
 }
 
@@ -310,8 +310,8 @@ static void print_fit(const plan_run *run) {
   static const char *const names[CVY_PRODUCTS] = {"direct", "winograd2", "winograd4", "winograd2_fused"};
   printf("%s: %d rows, %d left out; expected times are off by %.0f %% in the middle, by\n%.0f %% at most: %s\n",
          run->options->measured, fit->rows, fit->left_out, 100 * fit->middle, 100 * fit->worst, fit->worst_row);
-  printf("a launch costs %.2f of an empty one, bytes move at %.2f of a copy's rate, TF32 %.2f times as fast\n", c->launch,
-         c->bytes, c->tf32);
+  printf("a launch costs %.2f of an empty one, bytes move at %.2f of a copy's rate, TF32 %.2f times as fast\n",
+         c->launch, c->bytes, c->tf32);
   for (int i = 0; i < CVY_PRODUCTS; i++)
     printf("%-16s %.2f, %.2f, %.2f of the FMA rate: forward, backward_data, backward_weights\n", names[i],
            c->products[i][0], c->products[i][1], c->products[i][2]);

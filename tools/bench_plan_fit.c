@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Each row's launches come from the operation on a device on paper, planned by the estimates (or with the row's tile):
- * what a launch computes and moves. The fitted numbers are those with which the sum over all rows of
+ * its products and its bytes. The fitted numbers are those with which the sum over all rows of
  * |log(expected / measured)| is least: it asks for the middle of the rows, and a shape that is unlike all others does
  * not move it. All have two decimals. */
 #include "tools/bench_plan_fit.h"
@@ -104,8 +104,7 @@ static cvy_status list_launches(fit_table *t, const cvy_conv2d_params *p, fit_ro
     CVY_TRY(cvy_conv2d_forward(op, queue, p->n_max, b[X], pro, b[W], NULL, b[Y], b[STATS], b[WORKSPACE]));
   else if (row->pass == CVY_CONV_BACKWARD_DATA)
     CVY_TRY(cvy_conv2d_backward_data(op, queue, p->n_max, b[Y], b[W], b[X], false, b[WORKSPACE]));
-  else
-    CVY_TRY(cvy_conv2d_backward_weights(op, queue, p->n_max, b[X], pro, b[Y], b[W], NULL, false, b[WORKSPACE]));
+  else CVY_TRY(cvy_conv2d_backward_weights(op, queue, p->n_max, b[X], pro, b[Y], b[W], NULL, false, b[WORKSPACE]));
   const cvy_paper_launch *const launches = cvy_paper_launches(t->device, &n);
   CVY_REQUIRE(n <= LAUNCHES_MOST, CVY_E_UNSUPPORTED, "%s: %d launches; %d at most are fitted", row->title, n,
               LAUNCHES_MOST);
@@ -295,7 +294,7 @@ int plan_fit_read(const char *path, const cvy_known_device *known, plan_fit *out
       out->rates.fma_per_s = fma_gflops * 1e9 / 2, out->rates.bytes_per_s = copy_gbs * 1e9;
     *cvy_device_get_rates(t.device) = out->rates;
     json_array_foreach(json_object_get(device, "rows"), k, row)
-      CVY_TRY(add_row(&t, row, math && strcmp(math, "tf32") == 0));
+        CVY_TRY(add_row(&t, row, math && strcmp(math, "tf32") == 0));
   }
   if (t.n > 0) CVY_TRY(fit(&t));
 fail:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * convoy bench plan --measured: the planner's constants for a card, from what convoy bench conv or ops measured on it. */
+ * convoy bench plan --measured: the planner's constants for a card, from a result of convoy bench conv or ops on it. */
 #ifndef CVY_TOOLS_BENCH_PLAN_FIT_H
 #define CVY_TOOLS_BENCH_PLAN_FIT_H
 
@@ -10,8 +10,8 @@
 typedef struct plan_fit {
   cvy_device_rates rates; /* of the file where it has peaks, else the card's */
   cvy_simt_constants constants;
-  int rows, left_out;    /* used; of operations or algorithms whose launches are not known */
-  double middle, worst;  /* of |expected / measured - 1| over the rows used */
+  int rows, left_out;   /* used; of operations or algorithms whose launches are not known */
+  double middle, worst; /* of |expected / measured - 1| over the rows used */
   char worst_row[160];
 } plan_fit;
 

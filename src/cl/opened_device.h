@@ -73,7 +73,7 @@ enum { CVY_PRODUCTS_DIRECT, CVY_PRODUCTS_WINOGRAD2, CVY_PRODUCTS_WINOGRAD4, CVY_
  * they hold for a card whose clock is another. Tables of them: cards.c. */
 typedef struct cvy_simt_constants {
   /* fitted to measurements where there are some */
-  double launch, bytes;             /* times launch_s: what a launch costs; of bytes_per_s: what a launch reaches */
+  double launch, bytes;             /* cost of a launch: times launch_s; rate of its bytes: part of bytes_per_s */
   double products[CVY_PRODUCTS][3]; /* of fma_per_s, by full units with the largest tile */
   double tf32;                      /* products in TF32 are so many times as fast */
   /* estimates */

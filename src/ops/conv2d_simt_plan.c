@@ -29,8 +29,7 @@ cvy_simt_machine cvy_simt_machine_of(cvy_device *device, cvy_math math) {
 }
 
 cvy_launch_work cvy_simt_moves(const cvy_simt_machine *m, double bytes) {
-  return (cvy_launch_work){
-      .bytes = bytes, .moved = bytes, .seconds = m->rates.launch_s + bytes / m->rates.bytes_per_s};
+  return (cvy_launch_work){.bytes = bytes, .moved = bytes, .seconds = m->rates.launch_s + bytes / m->rates.bytes_per_s};
 }
 
 cvy_launch_work cvy_simt_products(const cvy_simt_machine *m, double part, cvy_gemm_tile tile, bool tf32, int64_t groups,
@@ -39,7 +38,8 @@ cvy_launch_work cvy_simt_products(const cvy_simt_machine *m, double part, cvy_ge
   const int units = m->facts->compute_units, resident = cvy_gemm_slots(m->facts, tile) / units;
   const double area = (double)tile.m * tile.n, start = m->constants.extra_depth * area;
   const int64_t busiest = ceil_div(groups, units), full = busiest / resident, rest = busiest % resident;
-  const double shared = alone_part + (1 - alone_part) * (double)rest / resident, alone = alone_part + (1 - alone_part) / resident;
+  const double shared = alone_part + (1 - alone_part) * (double)rest / resident,
+               alone = alone_part + (1 - alone_part) / resident;
   const double turns = (double)(full * resident) + (rest ? (double)rest / shared : 0);
   const double together = turns * (fma / (double)groups + start), deepest = (area * depth + start) / alone;
   const double rate =
@@ -133,8 +133,9 @@ static void weights_works(const cvy_simt_machine *m, const cvy_simt_direct *plan
   const double area = (double)plan->tile.m * plan->tile.n, dw = 4.0 * p->r * p->s * p->x.c * plan->y.pitch,
                sum = db ? 4.0 * sums * plan->y.pitch : 0;
   const double read = 4 * (floats_of(&p->x, n) + floats_of(&plan->y, n) * (db ? 2 : 1));
-  add_work(list, cvy_simt_products(m, part_of(m, plan), plan->tile, true, groups, area * (double)cut * (double)positions_of(plan, n),
-                                   per_part, read + dw * parts + sum));
+  add_work(list,
+           cvy_simt_products(m, part_of(m, plan), plan->tile, true, groups,
+                             area * (double)cut * (double)positions_of(plan, n), per_part, read + dw * parts + sum));
   if (parts > 1 || db) add_work(list, cvy_simt_moves(m, (parts > 1 ? dw * (parts + 1) : 0) + sum));
 }
 

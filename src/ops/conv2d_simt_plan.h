@@ -13,7 +13,7 @@
 
 typedef struct cvy_simt_machine {
   const cvy_device_facts *facts;
-  cvy_device_rates rates; /* what launches reach */
+  cvy_device_rates rates; /* as launches have them */
   cvy_simt_constants constants;
   size_t memory_bytes;
   double tf32_rate; /* products as fast as float32's times this, where they are TF32 */

@@ -55,14 +55,16 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
 static int64_t blocks_of(int64_t n, int per_block) { return (n + per_block - 1) / per_block; }
 static double bytes_of(const cvy_shape *s, int n) { return 4.0 * n * s->h * s->w * s->pitch; }
 
-/* The launches of n samples. A step makes as many products as one of a tile of 128x128. Pixels and filters come from memory once if the cache holds the pixels of a band, or all filters; else
- * again for each block of filters, or for each band. All groups read theirs, with pixels of halos, from the cache. */
+/* The launches of n samples. A step makes as many products as one of a tile of 128x128. Pixels and filters come
+ * from memory once if the cache holds the pixels of a band, or all filters; else again for each block of filters, or
+ * for each band. All groups read theirs, with pixels of halos, from the cache. */
 static fused_works works_for(const cvy_simt_machine *m, const cvy_conv2d_params *p, const cvy_shape *y,
                              cvy_conv_pass pass, int band, int n) {
   const bool data = pass == CVY_CONV_BACKWARD_DATA, stats = pass == CVY_CONV_FORWARD && p->stats;
   const cvy_shape *const in = data ? y : &p->x, *const out = data ? &p->x : y;
   const cvy_simt_constants *const k = &m->constants;
-  const double part = k->products[CVY_PRODUCTS_FUSED][pass] * (p->prologue && !data ? k->fused_prologue : 1), HALO = 1.25, BLOCK_PIXELS = CVY_FUSED_TILES * 6.0;
+  const double part = k->products[CVY_PRODUCTS_FUSED][pass] * (p->prologue && !data ? k->fused_prologue : 1),
+               HALO = 1.25, BLOCK_PIXELS = CVY_FUSED_TILES * 6.0;
   const double half_cache = (double)m->facts->cache_bytes / 2;
   const int64_t tiles = (int64_t)n * cvy_ceil_div(out->h, 2) * cvy_ceil_div(out->w, 2),
                 blocks = blocks_of(tiles, CVY_FUSED_TILES), filters = blocks_of(out->pitch, CVY_FUSED_FILTERS);
