@@ -86,6 +86,7 @@ static void begin(check_device *d) {
 
 static void end(check_device *d) {
   unsetenv("CVY_TEST_COMPILER");
+  cvy_compile_faults_forget();
   assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no process is left */
 }
 

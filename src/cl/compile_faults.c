@@ -87,5 +87,15 @@ fail:
   return status;
 }
 
+void cvy_compile_faults_forget(void) {
+  pthread_mutex_lock(&faults.lock);
+  for (fault *f; (f = faults.first);) {
+    faults.first = f->next;
+    fault_free(f);
+  }
+  atomic_store(&has_some, false);
+  pthread_mutex_unlock(&faults.lock);
+}
+
 bool cvy_compile_has_faults(void) { return atomic_load(&has_some); }
 unsigned long cvy_compile_refusals(const cvy_device *device) { return device->n_refused; }

@@ -14,6 +14,8 @@ void cvy_compile_fault_add(const cvy_device *device, const cvy_compile_request *
 /* CVY_E_BUILD if the program has such a fault: device, kernel, what happened and the compiler's last lines are logged
  * as an error. `name` (may be NULL): the kernel that is wanted. */
 cvy_status cvy_compile_fault_check(cvy_device *device, const char *file, const char *name, const char *options);
+/* For tests: as in a new process. No other thread uses a device. */
+void cvy_compile_faults_forget(void);
 /* False: no check fails, in the whole process. */
 bool cvy_compile_has_faults(void);
 /* How often the check has failed for kernels of this device. A caller that has another kernel for the same purpose
