@@ -21,11 +21,11 @@ typedef struct driver_row {
  *   Intel's CPU runtime, ResNet-18            14.8    1.7 + 7.5 (16.6)
  *   Intel's CPU runtime, LeNet, SIMT-shaped    8.4    0.3 + 4.8 (9.6)
  *   rusticl/llvmpipe, LeNet, built            14.6   14.5 + 0.8 (16.2): it compiles when a kernel is launched
- *   rusticl/llvmpipe, LeNet, launched: helpers die of kernels that are launched on made-up arguments
+ *   rusticl/llvmpipe, LeNet, launched: helpers die or hang at kernels that are launched on made-up arguments
  * PoCL's SIMT-shaped kernels would have to be launched, too, on made-up arguments, at which they may die or never end;
  * tests alone run them there. PoCL's programs are not built for binaries (program.c says why).
- * Threads in place of processes: the calls of NVIDIA's compiler wait for each other in one process, and a thread that
- * dies or hangs takes the process along. */
+ * Threads in place of processes: a compiler that dies or hangs in a thread takes the process along, and NVIDIA's is
+ * said to do one program at a time in a process (not measured). */
 static const driver_row drivers[] = {
     {"Portable Computing Language", CVY_COMPILE_LAUNCHED, CVY_COMPILE_HERE},
     {"rusticl", CVY_COMPILE_HERE, CVY_COMPILE_HERE},
