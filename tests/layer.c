@@ -29,6 +29,8 @@
  *   release=strict        the process aborts where a buffer or slice is released while a kernel that lives was last
  *                         given it as an argument, where a buffer is released before its slices, and where one is
  *                         released twice; =say: only the line. Kernels of clFFT are left out
+ *   die-after=FILE        SIGKILL at the first release of a buffer at which FILE, a run's log, has its last line: as a
+ *                         driver that crashes there
  * Where the program dies or hangs (layer_calls.c, layer_ring.c, layer_dump.c); read once, when the layer is loaded.
  *   calls=FILE            adds to the file the last launch with its kernel, build options and arguments, the last 64
  *                         calls with theirs, those that have not returned, and the backtraces of all threads: at

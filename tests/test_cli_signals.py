@@ -8,11 +8,12 @@ import glob
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import time
 
-from cli import call, check, CONVOY, device_times, expect, with_layer, LENET, lines_of, read, run, SMALL, main, write
+from cli import call, check, CONVOY, DEVICE, device_times, expect, with_layer, LENET, lines_of, read, read_json, run, SMALL, main, write
 
 
 class Running:
@@ -242,6 +243,27 @@ def test_terminal(at):
         await_that("it ends", lambda: process.poll() is not None)
         check(process.returncode == (130 if way == "signal" else 0) and "end" in lines_of(log)[-1], f"{way}: exit {process.returncode}")
         os.close(master)
+
+
+def test_closing(at):
+    """A driver that crashes when the run's objects are released takes nothing along: all files and the result are there."""
+    files = ["--log", at("a.jsonl"), "--save", at("a.st"), "--plot", at("a.svg"), "--report", at("a.html"), "--trace", at("a.json"),
+             "--checkpoint", at("c")]
+    for devices in (DEVICE, f"{DEVICE}*2"):
+        shutil.rmtree(at("c"), ignore_errors=True)
+        for name in files[1::2]:
+            if os.path.isfile(name):
+                os.unlink(name)
+        done = call([CONVOY, "train", *SMALL, "--epochs", 1, "--devices", devices, *files], env=with_layer(f"die-after={at('a.jsonl')}"))
+        check(done.returncode == -signal.SIGKILL, "the layer has killed it at a release", done)
+        check(re.fullmatch(r"test acc: .* on \[.*\]\n", done.stdout), "the result line", done)
+        check("end" in lines_of(at("a.jsonl"))[-1], "the log's end")
+        check(read_json(read(at("a.json"))) is not None and read(at("a.json")).rstrip().endswith("}"), "the whole trace")
+        check("</html>" in read(at("a.html")) and "<meta http-equiv" not in read(at("a.html")), "the last page")
+        check("</svg>" in read(at("a.svg")), "the figure")
+        expect(0, "eval", "--weights", at("a.st"), "--data", "synthetic:640", "-q", out="test acc")
+        again = expect(0, "train", *SMALL, "--epochs", 1, "--devices", devices, "--checkpoint", at("c"), "--resume", "-q")
+        check("test acc" in again.stdout, "the checkpoint of a finished run", again)
 
 
 if __name__ == "__main__":
