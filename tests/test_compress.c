@@ -2,6 +2,7 @@
  * Gradients as bfloat16: every kind of value to the bit, and nothing lost over steps. */
 #include <math.h>
 
+#include "src/cl/selector.h"
 #include "src/ref/cases.h"
 #include "tests/check.h"
 
@@ -28,30 +29,70 @@ static void compress(check_device *d, size_t n, const float *g, float *residual,
   case_end(&c.base);
 }
 
-/* Ties to even both ways, their neighbours, the ends of the range, what is no number; with both signs. */
-static void test_values(check_device *d) {
+enum { N_SENT = 64, A_NAN = 32 };
+
+/* Ties to even both ways, their neighbours, the ends of the range, what is no number; with both signs. Returns what one
+ * of the latter is sent as. */
+static uint16_t values_of(check_device *d) {
   static const uint32_t values[] = {0x00000000, 0x3f800000, 0x3f808000, 0x3f807fff, 0x3f808001, 0x3f818000,
                                     0x3f817fff, 0x3f818001, 0x3fff8000, 0x3fff7fff, 0x7f7f0000, 0x7f7f7fff,
                                     0x7f7f8000, 0x7f7fffff, 0x7f800000, 0x7fc00000, 0x7f800001, 0x7fffffff,
                                     0x7f80ffff, 0x00800000, 0x00808000, 0x00818000, 0x00007fff, 0x00008000,
                                     0x00008001, 0x00018000, 0x007fffff, 0x00000001, 0x00ffffff, 0x08000001};
-  enum { N_VALUES = sizeof values / sizeof *values, N = 64 };
-  if (check_case(d, "values")) {
-    float g[N], residual[N] = {0};
-    uint16_t packed[N];
-    for (int i = 0; i < N; i++) g[i] = float_of(values[i / 2 % N_VALUES] | (i % 2 ? 0x80000000u : 0));
-    compress(d, N, g, residual, packed);
-    static const struct {
-      int at;
-      uint16_t packed;
-    } known[] = {
-        /* by hand: 1, 1 + 1/256, 1 + 3/256, huge, infinite */
-        {2, 0x3f80}, {4, 0x3f80}, {8, 0x3f81}, {10, 0x3f82}, {24, 0x7f80}, {28, 0x7f80}, {29, 0xff80}, {32, 0x7fc0}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-      if (packed[known[i].at] != known[i].packed)
-        check_fail(d, "%a is sent as %04x, not %04x", (double)g[known[i].at], packed[known[i].at], known[i].packed);
-  }
+  enum { N_VALUES = sizeof values / sizeof *values };
+  float g[N_SENT], residual[N_SENT] = {0};
+  uint16_t packed[N_SENT];
+  for (int i = 0; i < N_SENT; i++) g[i] = float_of(values[i / 2 % N_VALUES] | (i % 2 ? 0x80000000u : 0));
+  compress(d, N_SENT, g, residual, packed);
+  static const struct {
+    int at;
+    uint16_t packed;
+  } known[] = {/* by hand: 1, 1 + 1/256, 1 + 3/256, huge, infinite */
+               {2, 0x3f80}, {4, 0x3f80}, {8, 0x3f81}, {10, 0x3f82}, {24, 0x7f80}, {28, 0x7f80}, {29, 0xff80}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (packed[known[i].at] != known[i].packed)
+      check_fail(d, "%a is sent as %04x, not %04x", (double)g[known[i].at], packed[known[i].at], known[i].packed);
+  return packed[A_NAN];
+}
+
+static void test_values(check_device *d) {
+  if (check_case(d, "values")) (void)values_of(d);
   check_case_end(d);
+}
+
+/* The same on a device that has one NaN alone, as NVIDIA's have: x becomes that one in a copy of the kernel, which
+ * takes a device of its own. */
+static void test_one_nan(check_device *d) {
+  static const char *const parts[] = {"vector.clh", "common.clh", "builtins.clh"}, sum[] = "x = g[i] + residual[i];";
+  const char *const from = getenv("CVY_TEST_CL") ? getenv("CVY_TEST_CL") : "cl";
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    size_t n;
+    const char *const text = check_read(check_text("%s/%s", from, parts[i]), &n);
+    check_write(check_path("%s", parts[i]), text, n);
+  }
+  char *const text = check_read(check_text("%s/compress.cl", from), NULL), *const at = strstr(text, sum);
+  assert_non_null(at);
+  *at = 0;
+  const char *const made = check_text(
+      "%sy = g[i] + residual[i], x = select(y, (floatv)(as_float(0x7fffffff)), y != y);%s", text, at + strlen(sum));
+  check_write(check_path("compress.cl"), made, strlen(made));
+
+  cvy_device_list *list;
+  cvy_selected_device *selected;
+  int n;
+  bool fell_back;
+  check_device other = *d;
+  check_ok(cvy_device_list_create(&list));
+  check_ok(cvy_select(list, d->place, &selected, &n, &fell_back));
+  check_ok(cvy_device_open(list, selected, false, &other.cl));
+  other.queue = cvy_device_compute_queue(other.cl);
+  setenv("CVY_CL_DIR", check_path("."), 1);
+  const uint16_t sent = values_of(&other);
+  unsetenv("CVY_CL_DIR");
+  assert_int_equal(sent, 0x7fff); /* so it was this kernel */
+  cvy_device_close(&other.cl);
+  cvy_free(selected);
+  cvy_device_list_destroy(&list);
 }
 
 /* Random gradients of any kind, on top of what a step before has left. */
@@ -118,6 +159,7 @@ static void test_arguments(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"values", test_values},
+                                     {"one_nan", test_one_nan},
                                      {"random", test_random},
                                      {"nothing_lost", test_nothing_lost},
                                      {"arguments", test_arguments}};

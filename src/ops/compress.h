@@ -2,7 +2,8 @@
  * Gradients as bfloat16, half the bytes, with error feedback: the device adds the residual of the rounding to the next
  * gradient, so that it comes late but is not lost. Elementwise, with x = g + residual (one rounding, float):
  *   packed = x rounded to bfloat16 (the upper 16 bits of a float), to nearest, ties to even; too large values become
- *     infinite, NaN stays NaN
+ *     infinite; NaN becomes a quiet NaN, whose sign and payload are the device's: x86 keeps those of g, NVIDIA sends
+ *     7fff
  *   residual = x - packed, which is exact; 0 where packed is not finite
  * The residual starts at zero. n_elems a multiple of 16. packed: n_elems uint16. Pending on return. */
 #ifndef CVY_OPS_COMPRESS_H
