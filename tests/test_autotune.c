@@ -276,8 +276,9 @@ CHECK_TEST(instance) {
     check_ok(cvy_instance_create(d->cl, net, &params, &without));
     params.tuned = table;
     check_ok(cvy_instance_create(d->cl, net, &params, &with));
-    /* a list of the user's, or a checkpoint's choices, are not overruled */
-    params.algos = (cvy_conv_algo_list){.n = 1, .algo = {standard.algo}};
+    /* a list of the user's, or a checkpoint's choices, are not overruled; direct is for l, since Winograd, the default
+     * of c1 and c2 without libraries, cannot do a linear layer */
+    params.algos = (cvy_conv_algo_list){.n = 2, .algo = {standard.algo, CVY_CONV_DIRECT}};
     check_ok(cvy_instance_create(d->cl, net, &params, &first));
     params.algos.n = 0;
     table->entries[0].choice.tile[3] = 12345;
