@@ -285,7 +285,7 @@ FUSED_KERNEL winograd_fused_multiply(global const float *restrict x, global cons
   MAKE_TILE(3, acc30, acc31, acc70, acc71)
   if (call.has_stats) {
     local float *const sums = tiles, *const rests = tiles + TILES * FILTERS, *const squares = tiles + 2 * TILES * FILTERS,
-                       *const counts = tiles + 3 * TILES * FILTERS;
+                       *const means = tiles + 3 * TILES * FILTERS, *const counts = tiles + 4 * TILES * FILTERS;
     local float *const mine = tiles + tile * FILTERS + filter;
     const place p0 = place_of(t0 + tile, call), p1 = place_of(t0 + tile + 1, call), p2 = place_of(t0 + tile + 2, call),
                 p3 = place_of(t0 + tile + 3, call);
@@ -296,10 +296,16 @@ FUSED_KERNEL winograd_fused_multiply(global const float *restrict x, global cons
   if (filter == 0) counts[tile + (s)] = (float)(p##s.rows * p##s.cols);
     EACH_TILE(SHARE_SUM)
     barrier(CLK_LOCAL_MEM_FENCE);
-    /* Behind the last tile segments are empty: 0 / 0 meets no output that there is. */
-#define SHARE_SQUARES(s)                                                                                      \
-  const float4 d##s = y##s - sum_segment(sums + filter, g##s, FILTERS) / sum_segment(counts, g##s, 1);      \
-  mine[TILES * FILTERS + (s) * FILTERS] = sum_there(p##s, d##s);                                            \
+    /* A sample's mean is divided once, by the item of its first tile, and goes through memory to the differences and to the slot:
+     * NVIDIA's compiler fuses y - sum / count into a multiply-add, whose quotient is not rounded. Behind the last tile segments are
+     * empty: 0 / 0 meets no output that there is. */
+#define SHARE_MEAN(s) \
+  if (g##s.first == tile + (s)) means[(tile + (s)) * FILTERS + filter] = sum_segment(sums + filter, g##s, FILTERS) / sum_segment(counts, g##s, 1);
+    EACH_TILE(SHARE_MEAN)
+    barrier(CLK_LOCAL_MEM_FENCE);
+#define SHARE_SQUARES(s)                                                  \
+  const float4 d##s = y##s - means[g##s.first * FILTERS + filter];      \
+  mine[TILES * FILTERS + (s) * FILTERS] = sum_there(p##s, d##s);        \
   mine[2 * TILES * FILTERS + (s) * FILTERS] = sum_there(p##s, d##s * d##s);
     EACH_TILE(SHARE_SQUARES)
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -308,10 +314,10 @@ FUSED_KERNEL winograd_fused_multiply(global const float *restrict x, global cons
     for (int image = fast_div(t0, call.by_image) + item / FILTERS; image <= last_image; image += 256 / FILTERS) {
       const segment g = segment_of(image, t0, call);
       const float count = sum_segment(counts, g, 1), rest = sum_segment(rests + filter, g, FILTERS) / count;
-      const float sum = sum_segment(sums + filter, g, FILTERS), square = sum_segment(squares + filter, g, FILTERS);
+      const float square = sum_segment(squares + filter, g, FILTERS);
       if (o < call.out.pitch) {
         global float *const to = slots + call.stats_at + (tile_block + image) * CVY_FUSED_STATS * call.out.pitch + o;
-        to[0] = sum / count, to[call.out.pitch] = rest;
+        to[0] = means[g.first * FILTERS + filter], to[call.out.pitch] = rest;
         to[2 * call.out.pitch] = square - rest * rest * count, to[3 * call.out.pitch] = count;
       }
     }
