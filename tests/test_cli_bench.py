@@ -35,10 +35,11 @@ def check_peaks(device, names):
 def test_bench(at):
     """What can be asked, and the fields of the answers."""
     for device in bench("peak")["devices"]:
-        check_peaks(device, "fma_gflops read_gbs write_gbs copy_gbs to_device_gbs to_host_gbs launch_us round_trip_us")
+        check_peaks(device, "fma_gflops read_gbs write_gbs copy_gbs to_device_gbs to_host_gbs launch_us round_trip_us open_ms close_ms")
         p = device["peaks"]
         check(p["launch_us"] <= p["round_trip_us"] * 1.5, f"a launch costs less than a launch and its end: {p}")
-    table = expect(0, "bench", "peak", *FAST, out=("GFLOP/s", "copy")).stdout
+        check(p["open_ms"] < 1e4 and p["close_ms"] < 1e4, f"opening takes milliseconds: {p}")
+    table = expect(0, "bench", "peak", *FAST, out=("GFLOP/s", "copy", "open   close\n")).stdout
     check(max(map(len, table.splitlines())) <= 120, f"table of 120 columns: {table}")
     expect(1 if DEVICE == "auto" else 2, "bench", "peak", *FAST, env=NO_DEVICE, err="evice")
 

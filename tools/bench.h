@@ -45,9 +45,12 @@ typedef struct bench_peaks {
   double fma_gflops, read_gbs, write_gbs, copy_gbs; /* copy: bytes read and bytes written */
   double to_device_gbs, to_host_gbs;
   double launch_us, round_trip_us; /* one of many launches in a row; one launch and the wait for its end */
+  double open_ms, close_ms;        /* the driver's object of a device, its context, with three queues */
 } bench_peaks;
 
 typedef struct bench_device {
+  const cvy_devices *chosen; /* it is the one at `at`; borrowed */
+  int at;
   cvy_device *cl;   /* opened with profiling */
   cvy_queue *queue; /* compute */
   const char *label;
@@ -58,7 +61,7 @@ typedef struct bench_device {
   double kernels_ms; /* and the sum of their times */
 } bench_device;
 
-cvy_status bench_device_open(const cvy_devices *devices, int i, bench_device *out);
+cvy_status bench_device_open(const cvy_devices *devices, int i, bench_device *out); /* `devices` must outlive it */
 void bench_device_close(bench_device *device);
 /* Overwrites the device's caches and waits. */
 cvy_status bench_flush(bench_device *device);

@@ -248,6 +248,31 @@ fail:
   return status;
 }
 
+/* A context and its queues beside those that are open already, as each team takes them: the process's first one also
+ * starts the driver. */
+static cvy_status measure_opening(bench_device *device, double seconds) {
+  cvy_status status = CVY_OK;
+  static bench_samples opened, closed;
+  const cvy_selected_device *const selected = &device->chosen->selected[device->at];
+  const cvy_stop *const stop = signals_soft();
+  const uint64_t begin = cvy_clock_ns();
+  opened.n = closed.n = 0;
+  for (int i = 0; i < BENCH_SAMPLES_MIN || (cvy_clock_seconds_since(begin) < seconds && i < BENCH_SAMPLES_MAX); i++) {
+    cvy_device *another = NULL;
+    if (cvy_stop_requested(stop)) return CVY_E_INTERRUPTED;
+    uint64_t start = cvy_clock_ns();
+    CVY_TRY(cvy_device_open(device->chosen->list, selected, false, &another));
+    opened.values[opened.n++] = 1e3 * cvy_clock_seconds_since(start);
+    start = cvy_clock_ns();
+    cvy_device_close(&another);
+    closed.values[closed.n++] = 1e3 * cvy_clock_seconds_since(start);
+  }
+  device->peaks.open_ms = bench_spread_of(&opened).median;
+  device->peaks.close_ms = bench_spread_of(&closed).median;
+fail:
+  return status;
+}
+
 /* ---- the word ---- */
 
 typedef struct peak_options {
@@ -278,16 +303,20 @@ static const option_table table = {
     .usage = "[options]",
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
-    .about = "Measures what each device can do at most: multiply-adds, memory, transfers, launches.",
+    .about = "Measures what each device can do at most: multiply-adds, memory, transfers, launches, opening.",
     .after =
         "FMA: independent multiply-adds in registers, 2 operations each. Memory: 128 MiB\n"
         "(GPUs: 512) read, written, or copied (bytes read and written). Transfers: 64 MiB\n"
         "from and to pinned host memory. Launch: one of 500 empty kernels in a row; round trip: one\n"
-        "and the wait for its end. Rates are the best seen, times the middle of all.\n"
+        "and the wait for its end. Open, close: one more context of the device with three queues, as\n"
+        "each team makes one. Rates are the best seen, times the middle of all.\n"
         "JSON: {\"version\", \"word\", \"devices\": [{\"device\", \"driver\", \"platform\",\n"
         "\"platform_version\", \"peaks\": {\"fma_gflops\", \"read_gbs\", \"write_gbs\", \"copy_gbs\",\n"
-        "\"to_device_gbs\", \"to_host_gbs\", \"launch_us\", \"round_trip_us\"}}]}; GB: 10^9 bytes.",
+        "\"to_device_gbs\", \"to_host_gbs\", \"launch_us\", \"round_trip_us\",\n"
+        "\"open_ms\", \"close_ms\"}}]}; GB: 10^9 bytes.",
 };
+
+#define HEAD "%-32s %9s %7s %7s %7s %8s %8s %8s %9s %7s %7s\n"
 
 static cvy_status measure(void *user, bench_device *device) {
   peak_options *const options = user;
@@ -298,16 +327,17 @@ static cvy_status measure(void *user, bench_device *device) {
   CVY_TRY(bench_measure_rates(device, options->seconds));
   CVY_TRY(measure_transfers(device, options->seconds));
   CVY_TRY(measure_launches(device, options->seconds));
+  CVY_TRY(measure_opening(device, options->seconds));
   const bench_peaks *const p = &device->peaks;
   json_array_append_new(options->out, bench_device_json(device));
   if (!bench_to_stdout(options->json)) {
     progress_end();
     if (options->n_printed++ == 0)
-      printf("%-40s %9s %7s %7s %7s %8s %8s %8s %9s\n%-40s %9s %7s %7s %7s %8s %8s %8s %9s\n", "device", "FMA", "read",
-             "write", "copy", "to dev.", "to host", "launch", "r. trip", "", "GFLOP/s", "GB/s", "GB/s", "GB/s", "GB/s",
-             "GB/s", "us", "us");
-    printf("%-40.40s %9.1f %7.1f %7.1f %7.1f %8.1f %8.1f %8.2f %9.2f\n", device->label, p->fma_gflops, p->read_gbs,
-           p->write_gbs, p->copy_gbs, p->to_device_gbs, p->to_host_gbs, p->launch_us, p->round_trip_us);
+      printf(HEAD HEAD, "device", "FMA", "read", "write", "copy", "to dev.", "to host", "launch", "r. trip", "open",
+             "close", "", "GFLOP/s", "GB/s", "GB/s", "GB/s", "GB/s", "GB/s", "us", "us", "ms", "ms");
+    printf("%-32.32s %9.1f %7.1f %7.1f %7.1f %8.1f %8.1f %8.2f %9.2f %7.3f %7.3f\n", device->label, p->fma_gflops,
+           p->read_gbs, p->write_gbs, p->copy_gbs, p->to_device_gbs, p->to_host_gbs, p->launch_us, p->round_trip_us,
+           p->open_ms, p->close_ms);
     fflush(stdout);
   }
 fail:

@@ -22,7 +22,7 @@ bench_spread bench_spread_of(bench_samples *s) {
 
 cvy_status bench_device_open(const cvy_devices *devices, int i, bench_device *out) {
   cvy_status status = CVY_OK;
-  memset(out, 0, sizeof *out);
+  *out = (bench_device){.chosen = devices, .at = i};
   CVY_TRY(cvy_device_open(devices->list, &devices->selected[i], true, &out->cl));
   out->queue = cvy_device_compute_queue(out->cl);
   out->label = cvy_device_label(out->cl);
@@ -144,10 +144,16 @@ json_t *bench_device_json(const bench_device *device) {
     const char *name;
     double value;
   } rates[] = {
-      {"fma_gflops", device->peaks.fma_gflops},       {"read_gbs", device->peaks.read_gbs},
-      {"write_gbs", device->peaks.write_gbs},         {"copy_gbs", device->peaks.copy_gbs},
-      {"to_device_gbs", device->peaks.to_device_gbs}, {"to_host_gbs", device->peaks.to_host_gbs},
-      {"launch_us", device->peaks.launch_us},         {"round_trip_us", device->peaks.round_trip_us},
+      {"fma_gflops", device->peaks.fma_gflops},
+      {"read_gbs", device->peaks.read_gbs},
+      {"write_gbs", device->peaks.write_gbs},
+      {"copy_gbs", device->peaks.copy_gbs},
+      {"to_device_gbs", device->peaks.to_device_gbs},
+      {"to_host_gbs", device->peaks.to_host_gbs},
+      {"launch_us", device->peaks.launch_us},
+      {"round_trip_us", device->peaks.round_trip_us},
+      {"open_ms", device->peaks.open_ms},
+      {"close_ms", device->peaks.close_ms},
   };
   for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++)
     if (rates[i].value > 0) json_object_set_new(peaks, rates[i].name, json_real(rates[i].value));
