@@ -11,15 +11,17 @@
 #include "src/base/text.h"
 #include "src/cl/selector.h"
 
-enum { LOG_BYTES = 1 << 18, MOST_TESTS = 64, SKIPPED = 77 };
+enum { LOG_BYTES = 1 << 18, MOST_TESTS = 64, MOST_NAMED = 16, SKIPPED = 77 };
 
 static struct {
-  const char *program, *only_case, *only_test;
+  const char *program, *only_case, *only_tests[MOST_NAMED];
+  int n_only_tests;
   uint64_t seed;
   char folder[64];
   bool passed, skipped, case_seen;
   int n_begun, n_skipped; /* tests */
   void (*begin)(check_device *d), (*end)(check_device *d);
+  void (*after_all)(void);
   struct check_block *texts; /* of the test */
 } run;
 
@@ -391,6 +393,12 @@ static int end_one(void **state) {
   return 0;
 }
 
+static bool is_wanted(const char *name) {
+  for (int i = 0; i < run.n_only_tests; i++)
+    if (!strcmp(run.only_tests[i], name)) return true;
+  return run.n_only_tests == 0;
+}
+
 static int run_group(check_device *d, const check_test *tests, int n_tests) {
   static struct CMUnitTest units[MOST_TESTS];
   static one_test items[MOST_TESTS];
@@ -398,7 +406,7 @@ static int run_group(check_device *d, const check_test *tests, int n_tests) {
   int n = 0;
   if (n_tests > MOST_TESTS) abort();
   for (int i = 0; i < n_tests; i++) {
-    if (run.only_test && strcmp(run.only_test, tests[i].name) != 0) continue;
+    if (!is_wanted(tests[i].name)) continue;
     items[n] = (one_test){d, &tests[i]};
     snprintf(names[n], sizeof names[n], "%s%s%s", tests[i].name, d->cl ? " on " : "", d->name);
     units[n] = (struct CMUnitTest){names[n], run_one, NULL, end_one, &items[n]};
@@ -450,9 +458,10 @@ int check_main(int argc, char **argv, const check_test *tests, int n_tests, int 
   run.seed = 1;
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--case") && i + 1 < argc) run.only_case = argv[++i];
-    else if (!strcmp(argv[i], "--test") && i + 1 < argc) run.only_test = argv[++i];
+    else if (!strcmp(argv[i], "--test") && i + 1 < argc && run.n_only_tests < MOST_NAMED)
+      run.only_tests[run.n_only_tests++] = argv[++i];
     else {
-      fprintf(stderr, "usage: %s [--test NAME] [--case TEXT]\n", argv[0]);
+      fprintf(stderr, "usage: %s [--test NAME]… [--case TEXT]\n", argv[0]);
       return 2;
     }
   }
@@ -509,6 +518,7 @@ int check_main(int argc, char **argv, const check_test *tests, int n_tests, int 
     failed++;
   }
   remove_temp_dir();
+  if (run.after_all) run.after_all();
   cvy_log_set(NULL, NULL, CVY_LOG_ERROR);
   /* a failed test leaves objects behind, and so does a device that hangs: only whole runs are judged */
   const bool abandoned = cvy_devices_abandoned() > 0;
@@ -540,6 +550,8 @@ void check_around(void (*begin)(check_device *d), void (*end)(check_device *d)) 
   run.begin = begin;
   run.end = end;
 }
+
+void check_after_all(void (*fn)(void)) { run.after_all = fn; }
 
 void check_plain_in_oclgrind(void) {
   if (getenv("CVY_TEST_OCLGRIND")) setenv("CVY_BUILD_OPTIONS", "-cl-opt-disable", 1);

@@ -16,7 +16,7 @@
  *   }
  *   int main(int argc, char **argv) { return check_run(argc, argv, CHECK_DEVICES | CHECK_BOTH_SHAPES); }
  *
- * Command line: [--case 'TEXT'] runs the cases with exactly this text, [--test NAME] one test.
+ * Command line: [--case 'TEXT'] runs the cases with exactly this text, [--test NAME]… these tests alone.
  * CVY_TEST_DEVICE=P:D narrows to one device, CVY_TEST_SHAPE=cpu|simt to one shape of kernels, CVY_TEST_SEED sets the
  * seed (default 1). Exit: 0, 1 failed, 77 no usable device or every test was skipped (a skip, not a pass). */
 #ifndef CVY_TESTS_CHECK_H
@@ -75,6 +75,8 @@ int check_main(int argc, char **argv, const check_test *tests, int n_tests, int 
 int check_run(int argc, char **argv, int flags);
 /* begin before each test, and end after it unless it failed; either may be NULL. */
 void check_around(void (*begin)(check_device *d), void (*end)(check_device *d));
+/* Called once, behind the last test on the last device. */
+void check_after_all(void (*fn)(void));
 /* For tests of kernels whose functions return structs: oclgrind does not know a declaration that comes of inlining
  * those, so there kernels are built without optimisation. Called before check_main or check_run. */
 void check_plain_in_oclgrind(void);
