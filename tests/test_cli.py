@@ -503,5 +503,15 @@ def test_selftest(at):
     check("2 wrong" in done.stdout, "only these", done)
 
 
+def test_selftest_card(at):
+    """The same as on a graphics card: tests/meson.build sets CVY_FORCE_SHAPE and what else there is of one."""
+    check(os.environ.get("CVY_FORCE_SHAPE") == "simt", "this group is for the suite `card`")
+    device = ["--devices", DEVICE, "--model", "lenet", "--input", "28x28x1"]
+    for d in json.loads(expect(0, "selftest", *device, "--json").stdout)["devices"]:
+        check(d["passed"] and d["shapes"] > 30 and d["kernels"] > 100 and 0 < d["worst_error_per_bound"] <= 1, f"{d}")
+    broken = wrong_kernels(at("cl"), ("softmax.cl", r"\bexp\(", "exp(1.0001f * "))
+    expect(1, "selftest", *device, out=("FAILED softmax ", "1 wrong"), env=broken)
+
+
 if __name__ == "__main__":
     main(globals(), without_device=("errors", "help", "called", "outputs", "nodevice", "environment", "quickstart"))
