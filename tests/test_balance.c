@@ -70,6 +70,33 @@ CHECK_TEST(time) {
   near(cvy_balance_step_time(&p, (const int[]){0, 30}), 4.25);
 }
 
+/* A device with the whole batch exchanges nothing, which may be worth more than another one's help. */
+CHECK_TEST(lone) {
+  const cvy_balance_point fast[] = {{100, 1}}, slow[] = {{100, 9}}, same[] = {{100, 1}};
+  cvy_balance_device two[] = {DEVICE(fast, .exchange_s = 0.8, .tail_s = 0.2),
+                              DEVICE(slow, .exchange_s = 0.8, .tail_s = 0.2)};
+  cvy_balance_params p = {.batch = 100, .n_devices = 2, .devices = two};
+  cvy_balance_why why[2];
+  int shares[2];
+  expect(d, &p, (const int[]){90, 10});
+  near(cvy_balance_step_time(&p, (const int[]){100, 0}), 1.3);
+  p.may_be_lone = true;
+  near(cvy_balance_step_time(&p, (const int[]){100, 0}), 1);
+  near(cvy_balance_step_time(&p, (const int[]){90, 10}), 1.25);
+  expect(d, &p, (const int[]){100, 0});
+  check_ok(cvy_balance_find(&p, shares, why));
+  assert_int_equal(why[1], CVY_BALANCE_NO_GAIN);
+  two[0].cap = 99; /* it has no memory for the whole batch */
+  expect(d, &p, (const int[]){90, 10});
+  two[0].cap = -1;
+  two[1] =
+      DEVICE(same, .exchange_s = 0.8, .tail_s = 0.2); /* half the time and the exchange is less than the whole time … */
+  two[0].exchange_s = two[1].exchange_s = 0.3;
+  expect(d, &p, (const int[]){50, 50});
+  two[0].tail_s = two[1].tail_s = 0.6; /* … or not; of equal devices the first one */
+  expect(d, &p, (const int[]){100, 0});
+}
+
 CHECK_TEST(known) {
   const cvy_balance_point fast[] = {{100, 1}}, slow[] = {{100, 3}}, start[] = {{1, 5}, {2, 5.01}};
   cvy_balance_device a[3] = {DEVICE(fast), DEVICE(slow), DEVICE(fast)};

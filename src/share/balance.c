@@ -52,11 +52,13 @@ double cvy_balance_time(const cvy_balance_device *d, int n) {
 
 double cvy_balance_step_time(const cvy_balance_params *p, const int *shares) {
   double longest = 0;
-  int parts = 0;
+  int parts = 0, last = 0;
   for (int i = 0; i < p->n_devices; i++) {
     longest = fmax(longest, cvy_balance_time(&p->devices[i], shares[i]));
     parts += shares[i] > 0;
+    if (shares[i] > 0) last = i;
   }
+  if (p->may_be_lone && parts == 1) return cvy_balance_compute_time(&p->devices[last], shares[last]);
   return longest + parts * p->part_s;
 }
 
@@ -221,6 +223,19 @@ static double shortest(search *s, int parts) {
   return high;
 }
 
+/* Takes a device for the whole batch where that is shorter than `best`. */
+static void try_lone(search *s, double *best) {
+  const cvy_balance_params *const p = s->p;
+  for (int i = 0; i < p->n_devices && p->may_be_lone; i++) {
+    const cvy_balance_device *const d = &p->devices[i];
+    const double seconds = cvy_balance_compute_time(d, p->batch);
+    if ((d->cap >= 0 && d->cap < p->batch) || seconds >= *best) continue;
+    *best = seconds;
+    memset(s->best, 0, (size_t)p->n_devices * sizeof *s->best);
+    s->best[i] = p->batch;
+  }
+}
+
 static void say_why(const search *s, cvy_balance_why *why) {
   const cvy_balance_params *const p = s->p;
   const double step = cvy_balance_step_time(p, s->best);
@@ -285,6 +300,7 @@ cvy_status cvy_balance_find(const cvy_balance_params *p, int *shares, cvy_balanc
     best = step;
     memcpy(s.best, s.shares, n * sizeof *s.best);
   }
+  try_lone(&s, &best);
   if (!isfinite(best)) {
     long room = 0;
     for (int i = 0; i < p->n_devices; i++) room += p->devices[i].cap < 0 ? p->batch : p->devices[i].cap;

@@ -15,7 +15,9 @@
  * exchange of the previous step, which runs beside the whole computing; the device is done after
  *   max(time(n), exchange_s)
  * A step takes as long as the last device, and part_s for each device with a share: the host's time for adding up one
- * more part, if computing waits for it. */
+ * more part, if computing waits for it.
+ *
+ * With may_be_lone a device that has the whole batch exchanges nothing: its step is its computing alone. */
 #ifndef CVY_SHARE_BALANCE_H
 #define CVY_SHARE_BALANCE_H
 
@@ -50,8 +52,9 @@ typedef struct cvy_balance_params {
   /* Smallest share other than 0 (of groups: that of the remainder may be smaller); a batch of fewer samples goes to
    * one device. 0 or 1: any. */
   int least;
-  double part_s; /* seconds, see above */
-  int n_devices; /* >= 1 */
+  double part_s;    /* seconds, see above */
+  bool may_be_lone; /* see above */
+  int n_devices;    /* >= 1 */
   const cvy_balance_device *devices;
   int *scratch; /* 5 x n_devices; then the functions allocate nothing; NULL: they do */
 } cvy_balance_params;

@@ -60,6 +60,12 @@ static inline bool cvy_team_is_asked_to_stop(const cvy_team *team) {
 /* There is one device, here and on other nodes: nothing ever crosses. */
 static inline bool cvy_team_is_alone(const cvy_team *team) { return team->devices->n == 1 && !team->params.fleet; }
 
+/* The host sums no gradients that only one device has: that device updates its own weights, with the same arithmetic.
+ * Not where gradients are rounded on their way, or weights are older than a step. */
+static inline bool cvy_team_may_be_lone(const cvy_team_params *p) {
+  return !p->fleet && !p->inference && !p->no_sync && p->staleness == 0 && p->exchange == CVY_EXCHANGE_FP32;
+}
+
 /* Update number `number` of the run, from 1. */
 static inline cvy_update_params cvy_team_update(const cvy_team_params *p, float lr, long number) {
   return (cvy_update_params){.kind = p->optimizer,

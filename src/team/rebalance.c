@@ -234,6 +234,7 @@ static cvy_status create(cvy_team *team, cvy_rebalance **out) {
                        .there = cvy_calloc((size_t)n, sizeof *b->there)};
   CVY_REQUIRE(b->own && b->now && b->new && b->measured && b->busy_s && b->there, CVY_E_MEMORY, "out of host memory");
   CVY_TRY(cvy_pace_create(n, team->params.batch, cvy_shares_rule(team->shares)->group, least_share(team), &b->pace));
+  b->pace->params.may_be_lone = cvy_team_may_be_lone(&team->params);
   if (team->params.fleet) CVY_TRY(create_fleet_parts(b));
   *out = b;
   return CVY_OK;

@@ -111,13 +111,6 @@ fail:
   return status;
 }
 
-/* The host sums no gradients that only one device has: that device updates its own weights, with the same arithmetic.
- * Not where gradients are rounded on their way, or weights are older than a step. */
-static bool may_be_lone(const cvy_team *team) {
-  const cvy_team_params *const p = &team->params;
-  return !p->fleet && !p->inference && !p->no_sync && p->staleness == 0 && p->exchange == CVY_EXCHANGE_FP32;
-}
-
 static cvy_status make_shares(cvy_team *team) {
   cvy_status status = CVY_OK;
   cvy_team_params *const p = &team->params;
@@ -135,7 +128,7 @@ static cvy_status make_shares(cvy_team *team) {
   CVY_REQUIRE(noted, CVY_E_MEMORY, "out of host memory");
   if (split.rule == CVY_RULE_EVEN) split.values = NULL;
   CVY_TRY(cvy_rebalance_resume(p, cvy_opening_everyone(team->opening), cvy_team_any_split(team), &split, noted));
-  CVY_TRY(cvy_shares_create(team->roster, &split, first, sync, may_be_lone(team), &team->shares));
+  CVY_TRY(cvy_shares_create(team->roster, &split, first, sync, cvy_team_may_be_lone(p), &team->shares));
 fail:
   cvy_free(noted);
   return status;
