@@ -531,7 +531,7 @@ fail:
   code = program_exit_code(status);
   if (code == EXIT_DONE && options.json && !program_write_json(options.json, result_json(&run, json_incref(devices))))
     code = EXIT_FAILED;
-  fflush(stdout);
+  program_flush();
   cvy_team_destroy(&run.team);
   json_decref(devices);
   json_decref(run.choices);

@@ -221,7 +221,7 @@ int cmd_eval(int argc, char **argv) {
   }
   progress_wait_end();
   progress_end();
-  fflush(stdout); /* a driver may die at the end of its objects */
+  program_flush(); /* a driver may die at the end of its objects */
   cvy_team_destroy(&team);
   cvy_fleet_close(&fleet);
   free(probabilities);

@@ -435,7 +435,7 @@ static int train_once(train_options *options, void *user, sweep_outcome *out) {
   const int code = run_train(&t, &shared->run);
   progress_wait_end();
   fill_outcome(&t, out);
-  fflush(stdout); /* all files are written; a driver may die at the end of its objects */
+  program_flush(); /* all files are written; a driver may die at the end of its objects */
   cvy_team_destroy(&t.team);
   cvy_fleet_close(&t.fleet);
   json_log_close(&t.log);

@@ -164,11 +164,18 @@ bool program_write_json(const char *path, json_t *value) {
 /* A run ends after so long even if the terminal takes nothing. */
 enum { LAST_LINES_MS = 2000 };
 
+static int not_written; /* why program_flush has failed; 0: it has not */
+
+void program_flush(void) {
+  if (fflush(stdout) != 0 && not_written == 0) not_written = errno;
+}
+
 int program_end(int code) {
   progress_await_terminal(code == EXIT_INTERRUPTED ? LAST_LINES_MS : -1);
   errno = 0; /* and stays 0 if an earlier write failed but this one does not */
   if ((fflush(stdout) == 0 && !ferror(stdout)) || (errno == EPIPE && options_help_only())) return code;
-  program_say("error: stdout: cannot be written: %s", errno ? strerror(errno) : "a part of it did not get out");
+  const int why = not_written ? not_written : errno;
+  program_say("error: stdout: cannot be written: %s", why ? strerror(why) : "a part of it did not get out");
   return code == EXIT_DONE ? EXIT_FAILED : code;
 }
 

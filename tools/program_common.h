@@ -72,6 +72,8 @@ bool program_write(const char *path, const char *text);
 json_t *program_text_json(const char *text);
 /* The JSON value and a newline; takes over `value`. */
 bool program_write_json(const char *path, json_t *value);
+/* Writes what stdout holds before objects are released: a driver may die then. program_end reports a failure. */
+void program_flush(void);
 /* Flushes stdout; EXIT_FAILED if something did not get out, else `code`. */
 int program_end(int code);
 
