@@ -113,7 +113,7 @@ static calls count_calls(check_device *d, double bucket_mib, bool clips, int dev
   return out;
 }
 
-/* What one more bucket costs a device in calls of its driver: marker and flush of the compute queue, read and flush,
+/* The calls of its driver that one more bucket costs a device: marker and flush of the compute queue, read and flush,
  * the marker's release, a look at the read, perhaps a wait and another look, its release, write and flush, the write's
  * release. The compute queue waits for uploads once a step; with a limit for the gradient's norm, after which the first
  * bucket goes up last, for each. */

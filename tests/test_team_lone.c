@@ -140,7 +140,7 @@ CHECK_TEST(nothing_crosses) {
     check_fail(d, "%ld commands where gradients cross, %ld where they do not", crossing, want);
 }
 
-/* What lies on an idle device is what the lone one has, also right behind a step. */
+/* An idle device shows the weights of the lone one, also right behind a step. */
 CHECK_TEST(weights_of_idle_devices) {
   const double all[] = {0, BATCH};
   const cvy_team_params params = {.batch = BATCH, .split = CVY_SPLIT_SHARES, .split_values = all};

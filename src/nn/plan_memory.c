@@ -135,10 +135,9 @@ static void trim_pools(placement *p) {
   }
 }
 
-/* Of one weight: by the beginnings, or (turned) the ends of their lives, the latest end first. */
-static bool comes_before(const cvy_storage *a, double a_weight, const cvy_storage *b, double b_weight, bool turned) {
-  if (a_weight != b_weight) return a_weight > b_weight;
-  return turned ? a->last > b->last : a->first < b->first;
+/* Of one weight: by the beginnings of their lives. */
+static bool comes_before(const cvy_storage *a, double a_weight, const cvy_storage *b, double b_weight) {
+  return a_weight != b_weight ? a_weight > b_weight : a->first < b->first;
 }
 
 static void sort_storages(const cvy_storage *storages, int n, int way, int *order, double *weight) {
@@ -147,7 +146,7 @@ static void sort_storages(const cvy_storage *storages, int n, int way, int *orde
     int at = i;
     for (; at > 0; at--) {
       const int before = order[at - 1];
-      if (!comes_before(&storages[i], weight[i], &storages[before], weight[before], way & 4)) break;
+      if (!comes_before(&storages[i], weight[i], &storages[before], weight[before])) break;
       order[at] = before;
     }
     order[at] = i;
