@@ -210,10 +210,11 @@ static cvy_status run_step(void *device, cvy_step *step) {
   const long number = step->number;
   cvy_event *finished = NULL;
   if (!d->open) sim_fail("device %d is closed and gets a step", d->index);
-  if (d->lone != (step->lone == d->index))
+  if (d->lone != (step->lone == d->first + d->index))
     sim_fail("device %d: lone %d in step %ld of lone device %d", d->index, d->lone, number, step->lone);
   if (share > d->share_max) sim_fail("device %d gets %d samples, planned for %d", d->index, share, d->share_max);
-  if (d->net->told && number < *d->net->told) sim_fail("step %ld is done again, whose result the head has", number);
+  if (d->net->told && !step->redone && number < *d->net->told)
+    sim_fail("step %ld is done again, whose result the head has", number);
   if (share > 0) {
     double loss = 0;
     d->lone_steps += d->lone;

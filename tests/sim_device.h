@@ -39,7 +39,7 @@ typedef struct sim_result {
 } sim_result;
 
 typedef struct sim_device {
-  int index;
+  int index, first; /* in its team; the place of the team's first one among all of the fleet */
   const sim_net *net;
   cvy_roster *roster;
   cvy_mail *mail;

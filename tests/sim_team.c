@@ -6,6 +6,7 @@
 
 #include "sim_sync.h"
 #include "src/base/mem.h"
+#include "src/team/keep.h"
 
 static int sample_of(long step, int k) { return (int)(step * 40 + k); }
 
@@ -48,8 +49,9 @@ static void run_plain(sim_job *j) {
 void sim_job_draw(sim_job *j) {
   draw_net(j);
   j->net.alone = j->n_all == 1;
-  j->net.staleness = j->n_all > 1 && sim_below(3) == 0;
-  j->net.packed = j->n_all > 1 && sim_below(3) == 0;
+  j->lone = j->n_all > 1 && sim_below(3) == 0 ? (int)sim_below((uint32_t)j->n_all) : -1;
+  j->net.staleness = j->n_all > 1 && j->lone < 0 && sim_below(3) == 0;
+  j->net.packed = j->n_all > 1 && j->lone < 0 && sim_below(3) == 0;
   j->batch = 1 + (int)sim_below(SIM_BATCH);
   j->run_ahead = (int)sim_below(CVY_RUN_AHEAD_MOST + 1);
   j->steps = 1 + (int)sim_below(SIM_STEPS);
@@ -82,7 +84,7 @@ static int first_of(const sim_team *s) {
   return s->fleet ? cvy_fleet_first_of(s->fleet, cvy_fleet_rank(s->fleet)) : -1;
 }
 
-/* Any shares for the devices that are there. */
+/* Any shares for the devices that are there, often all samples for one of them. */
 static cvy_status propose(void *user, const int *now, int *shares, bool *better) {
   const sim_team *const s = user;
   const int n = s->job->n_all;
@@ -91,8 +93,9 @@ static cvy_status propose(void *user, const int *now, int *shares, bool *better)
   (void)now;
   if (!cvy_fleet_is_head(s->fleet)) sim_fail("a node proposes shares that is not the head");
   cvy_shares_present(s->shares, there);
+  const bool one = sim_below(3) == 0;
   for (int i = 0; i < n; i++) {
-    shares[i] = there[i] ? (int)sim_below((uint32_t)left + 1) : 0;
+    shares[i] = !there[i] ? 0 : one ? left * (int)sim_below(2) : (int)sim_below((uint32_t)left + 1);
     left -= shares[i];
     if (there[i]) last = i;
   }
@@ -172,7 +175,8 @@ static void add_devices(sim_team *s, cvy_mail **mail) {
     d->open = true;
     d->roster = s->roster;
     d->share_max = share_max[i];
-    d->lone = cvy_shares_lone(s->shares) == i;
+    d->lone = cvy_shares_is_lone(s->shares, i);
+    d->first = cvy_shares_first(s->shares);
     if (!s->job->net.alone) sim_must(cvy_mail_create(s->roster, i, s->job->net.layout.n_buckets + 1, &d->mail), "mail");
     mail[i] = d->mail;
     sim_must(cvy_roster_add(s->roster, i, &sim_device_fns, d, "fake"), "roster");
@@ -182,11 +186,16 @@ static void add_devices(sim_team *s, cvy_mail **mail) {
 void sim_team_open(sim_team *s) {
   const sim_job *const j = s->job;
   cvy_mail *mail[SIM_DEVICES] = {NULL};
-  const cvy_split_params split = {.batch = j->batch, .n_devices = j->n_all};
-  s->stops_in = -1;
+  double all_samples[SIM_NODES * SIM_DEVICES] = {0};
+  cvy_split_params split = {.batch = j->batch, .n_devices = j->n_all};
+  if (j->lone >= 0) {
+    all_samples[j->lone] = j->batch;
+    split.rule = CVY_RULE_SHARES;
+    split.values = all_samples;
+  }
+  s->stops_in = s->keeps_in = -1;
   sim_must(cvy_roster_create(s->n, &s->roster), "roster");
-  sim_must(cvy_shares_create(s->roster, &split, first_of(s), false, !s->fleet && !j->net.staleness && !j->net.packed,
-                             &s->shares),
+  sim_must(cvy_shares_create(s->roster, &split, first_of(s), false, !j->net.staleness && !j->net.packed, &s->shares),
            "shares");
   sim_must(cvy_ledger_create(&j->net.layout, 0, j->net.staleness > 0, &s->ledger), "ledger");
   sim_must(cvy_events_create(j->n_all, &s->events), "events");
@@ -245,27 +254,13 @@ fail:
   return status;
 }
 
-static cvy_status read_device(void *device, void *arg) {
-  const cvy_ledger *const l = arg;
-  return sim_device_fns.get(device, cvy_ledger_next_w(l), NULL, cvy_ledger_next_running(l));
-}
-
 cvy_status sim_team_sync(sim_team *s) {
-  cvy_status status = CVY_OK;
-  CVY_TRY(cvy_ring_wait(s->ring));
-  while (cvy_ledger_is_behind(s->ledger)) {
-    const int lone = cvy_shares_lone(s->shares);
-    status = cvy_worker_call(cvy_roster_worker(s->roster, lone), read_device, s->ledger);
-    if (status == CVY_OK) {
-      cvy_ledger_read(s->ledger, cvy_ring_finished(s->ring));
-      cvy_ring_kept(s->ring);
-      continue;
-    }
-    cvy_roster_fault(s->roster, lone, status);
-    CVY_TRY(cvy_ring_wait(s->ring));
-  }
-fail:
-  return status;
+  return cvy_keep_state(&(cvy_keep_params){.roster = s->roster,
+                                           .ring = s->ring,
+                                           .shares = s->shares,
+                                           .ledger = s->ledger,
+                                           .fleet = s->fleet,
+                                           .chain = cvy_exchange_chain(s->exchange)});
 }
 
 /* ---- evaluation ---- */
@@ -381,6 +376,7 @@ void sim_team_take(sim_team *s) {
       sim_fail("step %ld: loss %g and %d samples, not %g and %d", r.step, r.loss, r.correct, loss, j->samples[r.step]);
     if (s->fleet) check_shares(j, &r);
     if (r.stops && s->stops_in < 0) s->stops_in = r.step;
+    if (r.keeps && s->keeps_in < 0) s->keeps_in = r.step;
     if (s->fleet && cvy_fleet_is_head(s->fleet) && j->told <= r.step) j->told = r.step + 1;
   }
 }

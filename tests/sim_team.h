@@ -24,6 +24,7 @@ typedef struct sim_job {
   cvy_bucket buckets[SIM_BUCKETS];
   cvy_running bn;
   int n_all; /* devices, of all nodes */
+  int lone;  /* the device that gets all samples at first; -1: they are divided */
   int batch, run_ahead, steps;
   bool fault_stops, evaluates, takes_late, changes_shares;
   int samples[SIM_STEPS];
@@ -50,7 +51,7 @@ typedef struct sim_team {
   cvy_new_shares *new_shares; /* in a fleet that changes shares */
   int n_results, n_lost;      /* that the caller has taken */
   int n_changes, n_refused;   /* new shares, and such for which memory was short */
-  long stops_in;              /* the first step whose result says so; -1: none */
+  long stops_in, keeps_in;    /* the first step whose result says so; -1: none */
   uint32_t lost_nodes;        /* bit r: an event says that node r is lost */
 } sim_team;
 

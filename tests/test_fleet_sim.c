@@ -8,7 +8,8 @@
  * - results come once and in order, with the right loss; a stop is seen in the same step;
  * - shares change between steps, as the head draws them, or memory is short for them on some node: all nodes have the
  *   same shares in each step, and the times that all have measured;
- * - no step is done again whose result the head's caller has, and all that finish have it;
+ * - no step is done again whose result the head's caller has, but for those that only a lone device had done, and all
+ *   that finish have it;
  * - of two parts that are silent to each other one goes on at most, and it does so if it is the larger one, or of two
  *   equal ones that with the first node;
  * - nothing is left of a node that has ended;
@@ -61,7 +62,8 @@ static struct scene {
 } scene;
 
 static struct {
-  long died, cuts, silent, faults, hangs, lost, failed, finished, stopped, schedules_with_loss, changed, refused;
+  long died, cuts, silent, faults, hangs, lost, failed, finished, stopped, schedules_with_loss, changed, refused, lone,
+      redone;
 } seen;
 
 /* ---- deaths, cuts and silence ---- */
@@ -101,8 +103,10 @@ static void cut(int n) {
   scene.job.net.told = NULL; /* a node that is cut off may still begin what the others have done meanwhile */
 }
 
+/* That a node has finished: its ledger may have fewer, where a lone device has the others. */
 static long steps_of(const one *o) {
-  return o->fate != RUNNING ? o->finished : o->team.ledger ? cvy_ledger_steps(o->team.ledger) : 0;
+  cvy_ring *const ring = o->team.ring;
+  return o->fate != RUNNING ? o->finished : ring ? cvy_ring_next_number(ring) - cvy_ring_under_way(ring) : 0;
 }
 
 static void note_silence(int me, int other) {
@@ -194,12 +198,27 @@ static long last_step(const sim_team *t) {
   return last < t->job->steps ? last : t->job->steps;
 }
 
+/* As trainer.c: a node asks all others to keep a lone device's state, and all do so between the same steps. */
+static cvy_status keep(sim_team *t, long next) {
+  cvy_status status = CVY_OK;
+  cvy_chain *const chain = cvy_exchange_chain(t->exchange);
+  if (sim_below(8) == 0) cvy_chain_ask(chain, CVY_ASKS_KEEP, true);
+  if (t->keeps_in < 0 || next <= t->keeps_in + t->job->run_ahead) return CVY_OK;
+  CVY_TRY(sim_team_sync(t));
+  sim_team_take(t);
+  t->keeps_in = -1;
+  cvy_chain_ask(chain, CVY_ASKS_KEEP, false);
+fail:
+  return status;
+}
+
 static cvy_status train(one *o) {
   cvy_status status = CVY_OK;
   sim_team *const team = &o->team;
   CVY_TRY(sim_team_publish(team, 0));
   for (long t = 0; t < last_step(team); t++) {
-    if (t == o->plan.stop_at) cvy_chain_ask_stop(cvy_exchange_chain(team->exchange));
+    if (t == o->plan.stop_at) cvy_chain_ask(cvy_exchange_chain(team->exchange), CVY_ASKS_STOP, true);
+    CVY_TRY(keep(team, t));
     CVY_TRY(sim_team_step(team, t));
     sim_team_take(team);
     if (scene.evaluates_at[t]) CVY_TRY(sim_team_evaluate(team));
@@ -325,6 +344,10 @@ static void run_schedule(void *arg) {
     seen.lost += scene.nodes[r].team.n_lost;
     seen.changed += scene.nodes[r].team.n_changes;
     seen.refused += scene.nodes[r].team.n_refused;
+    for (int i = 0; i < scene.nodes[r].team.n; i++) {
+      seen.lone += scene.nodes[r].team.devices[i].lone_steps;
+      seen.redone += scene.nodes[r].team.devices[i].redone_steps;
+    }
     seen.finished += scene.nodes[r].fate == FINISHED;
     seen.failed += scene.nodes[r].fate == FAILED;
     seen.stopped += scene.nodes[r].fate == FINISHED && scene.nodes[r].team.stops_in >= 0;
@@ -360,8 +383,8 @@ int main(void) {
   printf(
       "%ld schedules in %.1f s: %ld nodes died, %ld cuts, %ld faults and %ld hangs planned, %ld devices lost; %ld "
       "nodes finished, %ld of them since one was asked to stop, %ld ended with an error; %ld times a node changed its "
-      "shares, %ld times memory was short for them\n",
+      "shares, %ld times memory was short for them; %ld steps of a lone device, %ld parts of steps redone\n",
       n, (double)(clock() - begun) / CLOCKS_PER_SEC, seen.died, seen.cuts, seen.faults, seen.hangs, seen.lost,
-      seen.finished, seen.stopped, seen.failed, seen.changed, seen.refused);
+      seen.finished, seen.stopped, seen.failed, seen.changed, seen.refused, seen.lone, seen.redone);
   return 0;
 }

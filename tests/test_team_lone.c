@@ -249,7 +249,7 @@ CHECK_TEST(two_take_over) {
   check_ok(cvy_team_wait(team));
   layer_words(NULL);
   for (int i = 0; i < 3; i++) assert_null(team->replicas[i].lone);
-  assert_false(cvy_ledger_is_behind(team->ledger));
+  assert_false(cvy_ring_is_behind(team->ring));
   assert_int_equal(cvy_ledger_steps(team->ledger), STEPS);
   assert_int_equal(cvy_ledger_batches_in(team->ledger), STEPS);
   check_ok(cvy_team_sync(one));

@@ -239,6 +239,7 @@ typedef struct cvy_step_result {
   const int *shares; /* one per device, in a fleet of all nodes; borrowed until the next call */
   double grad_norm;  /* before it was clipped; negative: not computed */
   bool stops;        /* in a fleet: a node was asked to stop before the step was done (cvy_train) */
+  bool keeps;        /* in a fleet: a node asks all others to keep a lone device's state (cvy_train) */
 } cvy_step_result;
 /* One step of training on training samples `samples[0..n)` of the attached data: forward, backward, exchange, update.
  * Returns when at most run_ahead steps are unfinished; results of finished ones are taken with cvy_team_take.

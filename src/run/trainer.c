@@ -15,6 +15,7 @@
 #include "src/run/loss_watch.h"
 #include "src/run/muster.h"
 #include "src/run/resume.h"
+#include "src/run/statistics_check.h"
 #include "src/team/precise_bn.h"
 #include "src/team/publish.h"
 #include "src/team/rebalance.h"
@@ -49,6 +50,8 @@ typedef struct trainer {
   float *probabilities;     /* of on_answers, for the largest set that is evaluated; NULL: no node wants them */
   cvy_run_position on_host; /* position of the newest state on the host, which may be behind a lone device */
   uint64_t on_host_ns;
+  double keep_s;    /* the newest took so long to bring there */
+  long keeps_after; /* in a fleet: the first step in whose results a node wants a newer one; -1: none */
   cvy_train_result result;
 } trainer;
 
@@ -59,9 +62,14 @@ static bool run_is_over(const trainer *t) {
          (t->at.epoch_batches == 0 && cvy_best_is_past(&t->at, t->p.patience));
 }
 
+static cvy_chain *chain_of(const trainer *t) { return cvy_team_chain(t->team); }
+
+/* In a fleet all nodes are there after the same step, and have taken the same results. */
 static void note_on_host(trainer *t) {
   t->on_host = t->at;
   t->on_host_ns = cvy_clock_ns();
+  t->keeps_after = -1;
+  if (chain_of(t)) cvy_chain_ask(chain_of(t), CVY_ASKS_KEEP, false);
 }
 
 /* Writes the state on the host, which is that after t->at.step steps. residuals: cvy_team_get_residuals. */
@@ -174,20 +182,22 @@ static void watch_loss(trainer *t, const cvy_step_result *r) {
 
 /* ---- a stop ---- */
 
-static cvy_chain *chain_of(const trainer *t) { return cvy_team_chain(t->team); }
-
 /* In a fleet all nodes stop after the same step: the request rides in a step's sums. */
 static void ask_to_stop(trainer *t) {
-  if (chain_of(t)) cvy_chain_ask_stop(chain_of(t));
+  if (chain_of(t)) cvy_chain_ask(chain_of(t), CVY_ASKS_STOP, true);
   else t->stopping = true;
 }
 
-/* Before step number `next` is begun: results up to the one run_ahead before it have been taken then, on every node. */
-static bool stops_before(trainer *t, long next) {
+/* In a fleet, before step number `next` is begun: all nodes know what came with the result of step `after` (-1: none).
+ * Results up to the one run_ahead before `next` have been taken then, on every node. */
+static bool all_know(const trainer *t, long after, long next) {
   const int run_ahead = t->team->params.run_ahead == CVY_RUN_AHEAD_NONE ? 0 : t->team->params.run_ahead;
+  return after >= 0 && next > after + run_ahead;
+}
+
+static bool stops_before(trainer *t, long next) {
   if (cvy_stop_requested(t->p.stop)) ask_to_stop(t);
-  if (chain_of(t)) return t->stops_after >= 0 && next > t->stops_after + run_ahead;
-  return t->stopping;
+  return chain_of(t) ? all_know(t, t->stops_after, next) : t->stopping;
 }
 
 /* All results have been taken. */
@@ -217,6 +227,7 @@ static cvy_status take_results(trainer *t, bool all) {
     if (t->at.step <= cvy_ring_truth(t->team->ring)) t->on_host = t->at;
     watch_loss(t, &r);
     if (r.stops && t->stops_after < 0) t->stops_after = r.step;
+    if (r.keeps && t->keeps_after < 0) t->keeps_after = r.step;
     if (t->p.on_step && t->p.on_step(t->p.user, &r, t->at.epoch, t->steps_per_epoch, lr_of(t, r.step))) ask_to_stop(t);
   }
 fail:
@@ -225,20 +236,40 @@ fail:
 
 static bool due(long step, int every) { return every > 0 && step % every == 0; }
 
-/* Verifies, saves and snapshots between two steps when due; then no step is under way. */
-static cvy_status between_steps(trainer *t, long started) {
+/* The state of a lone device goes to the host again. It may take a hundredth of the time. */
+static bool keep_is_due(const trainer *t) {
+  const double snapshot_s = fmax(t->p.snapshot_s > 0 ? t->p.snapshot_s : SNAPSHOT_S, 100 * t->keep_s);
+  return cvy_shares_lone(t->team->shares) >= 0 && cvy_clock_seconds_since(t->on_host_ns) >= snapshot_s;
+}
+
+/* Before step number `next`. In a fleet the head's clock decides, and its word rides in a step's sums. */
+static bool keeps_before(const trainer *t, long next) {
+  const bool due = keep_is_due(t);
+  if (cvy_ring_is_full(t->team->ring)) return true;
+  if (!chain_of(t)) return due;
+  if (due && writes(t)) cvy_chain_ask(chain_of(t), CVY_ASKS_KEEP, true);
+  return all_know(t, t->keeps_after, next);
+}
+
+/* No step is under way, and all results have been taken. */
+static cvy_status keep_state(trainer *t) {
+  const uint64_t since = cvy_clock_ns();
+  const cvy_status status = cvy_team_sync(t->team);
+  if (status != CVY_OK) return status;
+  note_on_host(t);
+  t->keep_s = cvy_clock_seconds_since(since);
+  return CVY_OK;
+}
+
+/* Verifies, saves and snapshots before step number `next` when due; then no step is under way. */
+static cvy_status between_steps(trainer *t, long next) {
   cvy_status status = CVY_OK;
-  const bool verify = due(started, t->p.verify_every);
-  const bool save = !t->p.checkpoint_epochs && t->p.checkpoint_dir && due(started, t->p.checkpoint_every);
-  const double snapshot_s = t->p.snapshot_s > 0 ? t->p.snapshot_s : SNAPSHOT_S;
-  const bool keep = cvy_shares_lone(t->team->shares) >= 0 &&
-                    (cvy_clock_seconds_since(t->on_host_ns) >= snapshot_s || cvy_ring_is_full(t->team->ring));
+  const bool verify = due(next, t->p.verify_every);
+  const bool save = !t->p.checkpoint_epochs && t->p.checkpoint_dir && due(next, t->p.checkpoint_every);
+  const bool keep = keeps_before(t, next);
   if (!verify && !save && !keep) return take_results(t, false);
   CVY_TRY(take_results(t, true));
-  if (keep) {
-    CVY_TRY(cvy_team_sync(t->team));
-    note_on_host(t);
-  }
+  if (keep) CVY_TRY(keep_state(t));
   if (verify) CVY_TRY(cvy_team_verify(t->team));
   if (save && t->at.epoch_batches < t->steps_per_epoch)
     CVY_TRY(save_checkpoint(t, false)); /* at an epoch's end: after its evaluation */
@@ -425,6 +456,7 @@ static cvy_status run(trainer *t) {
     const bool complete = t->at.epoch_batches == t->steps_per_epoch;
     if (complete || !t->stopping) CVY_TRY(end_epoch(t, complete));
   }
+  if (chain_of(t)) CVY_TRY(keep_state(t)); /* the head may save the weights: the other nodes are not there then */
   CVY_TRY(save_checkpoint(t, true));
   if (renews && run_is_over(t) && !t->stopping) {
     CVY_TRY(renew_running(t));
@@ -434,42 +466,6 @@ static cvy_status run(trainer *t) {
       run_is_over(t) && (t->result.test_acc >= 0 || !wants(t, CVY_SET_TEST)) && t->result.precise_bn == t->p.precise_bn;
   if (t->stopping && !over) status = CVY_E_INTERRUPTED;
 fail:
-  return status;
-}
-
-/* Batch normalisation of 1x1 images needs two samples in every group of every pass. The trainer refuses before the
- * first step, not at the end of an epoch. `n`: samples of a batch that the run will reach. */
-static cvy_status check_statistics(const trainer *t, int n) {
-  cvy_status status = CVY_OK;
-  const cvy_team *const team = t->team;
-  const cvy_layer *single = NULL;
-  for (int i = 0; i < team->net->n_layers && !single; i++) {
-    const cvy_layer *const l = &team->net->layers[i];
-    if (l->kind == CVY_LAYER_BATCHNORM && l->shape.h * l->shape.w == 1) single = l;
-  }
-  int *shares = NULL;
-  if (!single || n == 0) return CVY_OK;
-  CVY_REQUIRE(team->params.bn != CVY_BN_SYNC || n > 1, CVY_E_ARGUMENT,
-              "batchnorm '%s' sees images of 1x1 pixels: a batch of 1 sample has no variance; choose another batch "
-              "size",
-              single->name);
-  if (team->params.bn == CVY_BN_SYNC) return CVY_OK;
-  const int group = team->params.bn == CVY_BN_GHOST ? team->params.ghost : 0;
-  shares = cvy_calloc((size_t)cvy_shares_all(team->shares), sizeof *shares);
-  CVY_REQUIRE(shares, CVY_E_MEMORY, "out of host memory");
-  CVY_TRY(cvy_shares_of_batch(team->shares, n, shares));
-  for (int r = 0; r < cvy_team_size(team); r++) {
-    const int share = shares[cvy_shares_first(team->shares) + r];
-    if (share == 0) continue;
-    const int pass = cvy_replica_pass_size(&team->replicas[r], share, group);
-    const int size = group ? group : pass, rest = share % size;
-    CVY_REQUIRE(size > 1 && rest != 1, CVY_E_ARGUMENT,
-                "batchnorm '%s' sees images of 1x1 pixels: in a batch of %d samples device %d (%s) would have a "
-                "group of one, which has no variance; choose another batch size%s",
-                single->name, n, r, cvy_devices_label(team->devices, r), group ? " or group size" : "");
-  }
-fail:
-  cvy_free(shares);
   return status;
 }
 
@@ -552,6 +548,7 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
                .epoch_whole = true,
                .saved_step = -1,
                .stops_after = -1,
+               .keeps_after = -1,
                .result = {.test_acc = -1, .val_acc = -1, .best_epoch = -1, .checkpoint_step = -1, .last_loss = NAN}};
   CVY_TRY(take_params(&t, params));
   const int n = data->train.n, batch = team->params.batch, rest = t.p.drop_last ? 0 : n % batch;
@@ -565,9 +562,9 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   else if (t.p.checkpoint_dir && writes(&t)) CVY_TRY(cvy_checkpoint_require_none(t.p.checkpoint_dir));
   CVY_REQUIRE(cvy_ledger_is_initialised(team->ledger), CVY_E_ARGUMENT,
               "the team has no weights: call cvy_team_init or cvy_team_load first");
-  CVY_TRY(check_statistics(&t, n < batch ? n : batch));
+  CVY_TRY(cvy_check_statistics(t.team, n < batch ? n : batch));
   if (t.p.max_steps == 0 || t.p.max_steps >= t.steps_per_epoch || t.p.precise_bn >= t.steps_per_epoch)
-    CVY_TRY(check_statistics(&t, rest));
+    CVY_TRY(cvy_check_statistics(t.team, rest));
   team->stop = t.p.stop ? t.p.stop : team->params.stop;
   if (chain_of(&t)) cvy_chain_set_stop(chain_of(&t), team->stop);
   t.at.step = cvy_ring_next_number(team->ring);

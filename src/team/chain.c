@@ -14,20 +14,6 @@ static const double LISTEN_S = 0.05;
 /* mpirun gives processes a second between SIGTERM and SIGKILL, in which the head also writes a checkpoint. */
 static const double STOP_S = 0.2;
 
-/* This node's part of a step's sums. */
-typedef struct own_sums {
-  double *losses; /* of its devices with samples */
-  int n_losses;
-  int64_t correct;
-} own_sums;
-
-/* Of all nodes, one piece of memory, as it crosses. */
-typedef struct all_sums {
-  cvy_chain_sums *sums;
-  cvy_step_time *times; /* behind them, of all devices */
-  size_t bytes;
-} all_sums;
-
 /* Of a step's gradient. */
 typedef struct gradient_norm {
   cvy_grad_norm *sums; /* NULL: not computed */
@@ -40,10 +26,16 @@ typedef struct notes {
   int n_steps, noted;
 } notes;
 
+/* Called with the lock when the caller's operation counts. */
+typedef struct counted {
+  void (*fn)(void *user, cvy_roster *roster); /* NULL: it is not called */
+  void *user;
+} counted;
+
 /* The lock guards these. */
 typedef struct shared {
-  bool stopping, asked;  /* the threads end; this node was asked to stop the run */
-  bool meets;            /* this node asks the callers to meet */
+  bool stopping; /* the threads end */
+  bool asks[CVY_CHAIN_REQUESTS];
   uint32_t round;        /* the fleet's */
   int64_t done;          /* operations that count */
   bool stepping;         /* the operation under way is a step */
@@ -52,7 +44,8 @@ typedef struct shared {
   int given, updated;    /* units of the operation, the sums included */
   int summed;            /* its pieces, and the sums */
   bool committed, ended;
-  bool reduced; /* the caller's operation counts, as was agreed */
+  bool reduced;    /* the caller's operation counts, as was agreed */
+  counted counted; /* of that operation */
   const cvy_stop *stop;
   uint64_t moved_ns; /* after a stop: when the monitor last saw no operation under way, or another one; 0: no stop */
   int64_t moved;     /* `done` at that time */
@@ -68,10 +61,11 @@ struct cvy_chain {
   cvy_agree *agree;
   gradient_norm norm;
   cvy_chain_units units;
-  own_sums own;
-  all_sums total;
+  cvy_chain_own own; /* of the step's sums */
+  cvy_chain_all total;
   const cvy_step *step;
-  int before, here; /* samples of the nodes before this one, and of this one */
+  int n_units, n_pieces; /* that cross in the step: none where a lone device updates its own weights */
+  int before, here;      /* samples of the nodes before this one, and of this one */
   notes notes;
   cvy_thread threads[3];
   int n_threads; /* that were started */
@@ -87,18 +81,13 @@ cvy_status cvy_chain_create(const cvy_chain_params *params, cvy_chain **out) {
   cvy_chain *c = cvy_calloc(1, sizeof *c);
   *out = NULL;
   CVY_REQUIRE(c, CVY_E_MEMORY, "out of host memory");
-  *c = (cvy_chain){
-      .params = *params,
-      .fleet = params->fleet,
-      .link = cvy_fleet_link(params->fleet),
-      .roster = params->roster,
-      .ledger = params->ledger,
-      .total = {.bytes = sizeof(cvy_chain_sums) + (size_t)cvy_fleet_devices(params->fleet) * sizeof(cvy_step_time)}};
+  *c = (cvy_chain){.params = *params,
+                   .fleet = params->fleet,
+                   .link = cvy_fleet_link(params->fleet),
+                   .roster = params->roster,
+                   .ledger = params->ledger};
+  CVY_TRY(cvy_chain_sums_init(&c->own, n_devices, &c->total, cvy_fleet_devices(params->fleet)));
   CVY_TRY(cvy_chain_units_init(&c->units, l, params->piece, n_devices));
-  c->own.losses = cvy_calloc((size_t)n_devices, sizeof *c->own.losses);
-  c->total.sums = cvy_calloc(1, c->total.bytes);
-  CVY_REQUIRE(c->own.losses && c->total.sums, CVY_E_MEMORY, "out of host memory for the sums of a fleet");
-  c->total.times = (cvy_step_time *)(c->total.sums + 1);
   c->norm.length = -1;
   if (cvy_norm_wanted(&params->norm)) CVY_TRY(cvy_grad_norm_create(cvy_layout_trained(l), &c->norm.sums));
   CVY_TRY(cvy_agree_create(c->fleet, c->roster, &c->agree));
@@ -115,8 +104,7 @@ void cvy_chain_destroy(cvy_chain **chain) {
   if (!c) return;
   cvy_agree_destroy(&c->agree);
   cvy_chain_units_end(&c->units);
-  cvy_free(c->own.losses);
-  cvy_free(c->total.sums);
+  cvy_chain_sums_end(&c->own, &c->total);
   cvy_grad_norm_destroy(&c->norm.sums);
   cvy_free(c);
   *chain = NULL;
@@ -181,11 +169,10 @@ fail:
   return status;
 }
 
-static bool is_asking_to_meet(cvy_chain *c) {
+static void add_requests(cvy_chain *c, cvy_chain_sums *total) {
   cvy_roster_lock(c->roster);
-  const bool meets = c->at.meets;
+  for (int r = 0; r < CVY_CHAIN_REQUESTS; r++) total->asks[r] += c->at.asks[r];
   cvy_roster_unlock(c->roster);
-  return meets;
 }
 
 static cvy_status sums_up(cvy_chain *c, int previous, int next) {
@@ -194,14 +181,11 @@ static cvy_status sums_up(cvy_chain *c, int previous, int next) {
   const int first = cvy_fleet_first_device(c->fleet);
   memset(total, 0, c->total.bytes);
   if (previous >= 0) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, total, c->total.bytes));
-  CVY_TRY(await_more(c, &c->at.given, c->units.n));
-  for (int i = 0; i < c->own.n_losses; i++) total->loss += c->own.losses[i];
-  total->correct += c->own.correct;
-  total->stops += cvy_chain_is_asked_to_stop(c);
-  total->meets += is_asking_to_meet(c);
-  memcpy(c->total.times + first, c->step->times + first, (size_t)cvy_roster_size(c->roster) * sizeof *c->total.times);
+  CVY_TRY(await_more(c, &c->at.given, c->n_units));
+  add_requests(c, total);
+  cvy_chain_sums_add(&c->total, &c->own, c->step->times + first, first, cvy_roster_size(c->roster));
   if (next >= 0) CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, total, c->total.bytes));
-  set_count(c, &c->at.summed, c->units.n_pieces + 1);
+  set_count(c, &c->at.summed, c->n_pieces + 1);
 fail:
   return status;
 }
@@ -211,7 +195,7 @@ static cvy_status end_up(cvy_chain *c, int previous, int next) {
   cvy_status status = CVY_OK;
   int64_t number = c->step ? c->step->number : 0;
   if (previous >= 0) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, &number, sizeof number));
-  else CVY_TRY(await_more(c, &c->at.updated, c->units.n));
+  else CVY_TRY(await_more(c, &c->at.updated, c->n_units));
   if (next >= 0) CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, &number, sizeof number));
   set_flag(c, &c->at.ended);
 fail:
@@ -221,7 +205,7 @@ fail:
 static cvy_status go_up(cvy_chain *c) {
   cvy_status status = CVY_OK;
   const int previous = cvy_fleet_previous(c->fleet), next = cvy_fleet_next(c->fleet);
-  for (int u = 0; u < c->units.n; u++) CVY_TRY(parcel_up(c, u, previous, next));
+  for (int u = 0; u < c->n_units; u++) CVY_TRY(parcel_up(c, u, previous, next));
   CVY_TRY(sums_up(c, previous, next));
   CVY_TRY(end_up(c, previous, next));
 fail:
@@ -279,7 +263,7 @@ static void finish_norm(cvy_chain *c) {
 static void commit(cvy_chain *c) {
   cvy_roster_lock(c->roster);
   c->at.committed = true;
-  c->at.updated = c->units.n + 1;
+  c->at.updated = c->n_units + 1;
   cvy_roster_wake(c->roster);
   cvy_roster_unlock(c->roster);
 }
@@ -287,10 +271,11 @@ static void commit(cvy_chain *c) {
 static cvy_status go_down(cvy_chain *c) {
   cvy_status status = CVY_OK;
   const int previous = cvy_fleet_previous(c->fleet), next = cvy_fleet_next(c->fleet);
-  for (int u = 0; u < c->units.n; u++) CVY_TRY(parcel_down(c, u, previous, next));
-  if (c->norm.sums) finish_norm(c);
-  CVY_TRY(await_more(c, &c->at.summed, c->units.n_pieces));
+  for (int u = 0; u < c->n_units; u++) CVY_TRY(parcel_down(c, u, previous, next));
+  if (c->norm.sums && c->step->lone < 0) finish_norm(c);
+  CVY_TRY(await_more(c, &c->at.summed, c->n_pieces));
   if (next >= 0) CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, c->total.sums, c->total.bytes));
+  if (c->norm.sums && c->step->lone >= 0) c->norm.length = c->total.sums->norm;
   commit(c);
   if (previous >= 0) CVY_TRY(cvy_link_send(c->link, previous, CVY_LINK_DOWN, c->total.sums, c->total.bytes));
 fail:
@@ -340,7 +325,7 @@ static void *down_main(void *arg) {
 static void heed_stop(cvy_chain *c) CVY_HOLDS(c->roster);
 static void heed_stop(cvy_chain *c) {
   if (!cvy_stop_requested(c->at.stop)) return;
-  c->at.asked = true;
+  c->at.asks[CVY_ASKS_STOP] = true;
   if (c->at.moved_ns == 0 || c->at.busy == 0 || c->at.moved != c->at.done) {
     c->at.moved_ns = cvy_clock_ns();
     c->at.moved = c->at.done;
@@ -392,10 +377,12 @@ void cvy_chain_stop(cvy_chain *c) {
 void cvy_chain_begin(cvy_chain *c, const cvy_step *step) {
   const int first = cvy_fleet_first_of(c->fleet, cvy_fleet_rank(c->fleet));
   c->step = step;
+  c->n_units = step->lone < 0 ? c->units.n : 0;
+  c->n_pieces = step->lone < 0 ? c->units.n_pieces : 0;
   c->before = c->here = 0;
   for (int i = 0; i < first; i++) c->before += step->all_shares[i];
   for (int i = 0; i < cvy_roster_size(c->roster); i++) c->here += step->shares[i];
-  const bool noting = c->notes.noted < c->notes.n_steps;
+  const bool noting = step->lone < 0 && c->notes.noted < c->notes.n_steps;
   c->notes.step = noting ? c->notes.times + (size_t)c->units.n_pieces * (size_t)c->notes.noted++ : NULL;
   cvy_roster_lock(c->roster);
   c->at.given = c->at.summed = c->at.updated = 0;
@@ -413,11 +400,12 @@ void cvy_chain_give(cvy_chain *c, const void *const *parts, int n_parts) {
   set_count(c, &c->at.given, c->at.given + 1);
 }
 
-void cvy_chain_give_sums(cvy_chain *c, const double *losses, int n, int64_t correct) {
+void cvy_chain_give_sums(cvy_chain *c, const double *losses, int n, int64_t correct, double norm) {
   memcpy(c->own.losses, losses, (size_t)n * sizeof *losses);
   c->own.n_losses = n;
   c->own.correct = correct;
-  set_count(c, &c->at.given, c->units.n + 1);
+  c->own.norm = norm;
+  set_count(c, &c->at.given, c->n_units + 1);
 }
 
 int cvy_chain_await_updates(cvy_chain *c, int than) {
@@ -425,14 +413,14 @@ int cvy_chain_await_updates(cvy_chain *c, int than) {
   while (c->at.updated <= than && !halted(c)) cvy_roster_wait(c->roster);
   const int updated = c->at.updated > than ? c->at.updated : -1;
   cvy_roster_unlock(c->roster);
-  return updated > c->units.n ? c->units.n : updated;
+  return updated > c->n_units ? c->n_units : updated;
 }
 
 int cvy_chain_updates(cvy_chain *c) {
   cvy_roster_lock(c->roster);
   const int updated = c->at.updated;
   cvy_roster_unlock(c->roster);
-  return updated > c->units.n ? c->units.n : updated;
+  return updated > c->n_units ? c->n_units : updated;
 }
 
 bool cvy_chain_await_end(cvy_chain *c, cvy_chain_sums *total) {
@@ -490,6 +478,7 @@ cvy_status cvy_chain_agree(cvy_chain *c, bool *stops, bool *devices, bool *done,
     c->at.done++;
     *done = c->at.stepping;
     c->at.reduced = !c->at.stepping;
+    if (c->at.reduced && c->at.counted.fn) c->at.counted.fn(c->at.counted.user, c->roster);
     *total = *c->total.sums;
   }
   c->at.stepping = c->at.committed = false;
@@ -506,25 +495,23 @@ int cvy_chain_stopper(const cvy_chain *c, bool *asked) { return cvy_agree_stoppe
 
 /* ---- caller ---- */
 
-void cvy_chain_ask_stop(cvy_chain *c) { set_flag(c, &c->at.asked); }
+void cvy_chain_ask(cvy_chain *c, cvy_chain_request request, bool asks) {
+  cvy_roster_lock(c->roster);
+  c->at.asks[request] = asks;
+  cvy_roster_unlock(c->roster);
+}
+
+bool cvy_chain_asks(cvy_chain *c, cvy_chain_request request) {
+  cvy_roster_lock(c->roster);
+  const bool asks = c->at.asks[request];
+  cvy_roster_unlock(c->roster);
+  return asks;
+}
 
 void cvy_chain_set_stop(cvy_chain *c, const cvy_stop *stop) {
   cvy_roster_lock(c->roster);
   c->at.stop = stop;
   c->at.moved_ns = 0;
-  cvy_roster_unlock(c->roster);
-}
-
-bool cvy_chain_is_asked_to_stop(cvy_chain *c) {
-  cvy_roster_lock(c->roster);
-  const bool asked = c->at.asked;
-  cvy_roster_unlock(c->roster);
-  return asked;
-}
-
-void cvy_chain_ask_to_meet(cvy_chain *c, bool asks) {
-  cvy_roster_lock(c->roster);
-  c->at.meets = asks;
   cvy_roster_unlock(c->roster);
 }
 
@@ -537,39 +524,53 @@ cvy_status cvy_chain_settle(cvy_chain *c, uint32_t *round) {
   return status;
 }
 
-static cvy_status reduce(cvy_chain *c, void *data, size_t bytes, void (*add)(void *user, void *data), void *user) {
+/* An operation of the callers: bytes that go down at its end. */
+typedef struct operation {
+  void *data;
+  size_t bytes;
+  void (*add)(void *user, void *data);
+  void *user;
+  int from; /* blocks of this node go to all others before it */
+  const cvy_chain_block *blocks;
+  int n_blocks;
+} operation;
+
+static cvy_status operate(cvy_chain *c, const operation *o) {
   cvy_status status = CVY_OK;
   const int previous = cvy_fleet_previous(c->fleet), next = cvy_fleet_next(c->fleet);
-  if (previous >= 0) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, data, bytes));
-  add(user, data);
+  for (int b = 0; b < o->n_blocks; b++)
+    CVY_TRY(cvy_chain_block_pass(c->fleet, o->from, &o->blocks[b], c->params.piece));
+  if (previous >= 0) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, o->data, o->bytes));
+  if (o->add) o->add(o->user, o->data);
   if (next >= 0) {
-    CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, data, bytes));
-    CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, data, bytes));
+    CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, o->data, o->bytes));
+    CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, o->data, o->bytes));
   }
   commit(c);
-  if (previous >= 0) CVY_TRY(cvy_link_send(c->link, previous, CVY_LINK_DOWN, data, bytes));
+  if (previous >= 0) CVY_TRY(cvy_link_send(c->link, previous, CVY_LINK_DOWN, o->data, o->bytes));
   CVY_TRY(end_up(c, previous, next));
 fail:
   return status;
 }
 
-cvy_status cvy_chain_reduce(cvy_chain *c, uint32_t round, void *data, size_t bytes, void (*add)(void *user, void *data),
-                            void *user, bool *again) {
+static cvy_status run(cvy_chain *c, uint32_t round, const operation *o, counted counted, bool *again) {
   cvy_roster_lock(c->roster);
   const bool go = !halted(c) && round == c->at.round;
   *again = !go;
   c->at.reduced = false;
+  c->at.counted = counted;
   if (go) {
     c->at.stepping = c->at.committed = c->at.ended = false;
     c->at.busy++;
   }
   cvy_roster_unlock(c->roster);
   if (go) {
-    const cvy_status status = reduce(c, data, bytes, add, user);
+    const cvy_status status = operate(c, o);
     cvy_roster_lock(c->roster);
     if (status == CVY_OK) {
       c->at.done++;
       c->at.committed = false;
+      if (counted.fn) counted.fn(counted.user, c->roster);
     }
     end_use(c, status);
     cvy_roster_unlock(c->roster);
@@ -580,4 +581,17 @@ cvy_status cvy_chain_reduce(cvy_chain *c, uint32_t round, void *data, size_t byt
   *again = !c->at.reduced;
   cvy_roster_unlock(c->roster);
   return team;
+}
+
+cvy_status cvy_chain_reduce(cvy_chain *c, uint32_t round, void *data, size_t bytes, void (*add)(void *user, void *data),
+                            void *user, bool *again) {
+  return run(c, round, &(operation){.data = data, .bytes = bytes, .add = add, .user = user}, (counted){0}, again);
+}
+
+/* The word that goes up and down behind the blocks says that every node has them. */
+cvy_status cvy_chain_spread(cvy_chain *c, uint32_t round, int from, const cvy_chain_block *blocks, int n_blocks,
+                            void (*fn)(void *user, cvy_roster *roster), void *user, bool *again) {
+  char word = 0;
+  const operation o = {.data = &word, .bytes = sizeof word, .from = from, .blocks = blocks, .n_blocks = n_blocks};
+  return run(c, round, &o, (counted){fn, user}, again);
 }

@@ -23,8 +23,11 @@
  * back. And no node overwrites the generation before while another may have to do the step again. When a node is lost,
  * the others agree (agree.h): if all that are left have the commit, the step is done, else all do it again.
  *
- * An operation is a step, or what the caller's thread asks of all nodes while no step is under way (cvy_chain_reduce).
- * Every node has the same operations in the same order.
+ * Where one device of the fleet has all samples (shares.h), it updates its own weights: no parcel crosses, and the step
+ * is its last unit. The other nodes get the state when the callers keep it (keep.h).
+ *
+ * An operation is a step, or what the caller's thread asks of all nodes while no step is under way (cvy_chain_reduce,
+ * cvy_chain_spread). Every node has the same operations in the same order.
  *
  * Threads: up, down, and a monitor that waits for news of other nodes. The roster's lock guards what threads share;
  * when it is halted, every wait ends. */
@@ -33,19 +36,13 @@
 
 #include "src/ops/norm_sum.h"
 #include "src/team/agree.h"
+#include "src/team/chain_block.h"
 #include "src/team/ledger.h"
 #include "src/team/ring.h"
+#include "src/team/step_sums.h"
 #include "src/team/units.h"
 
 typedef struct cvy_chain cvy_chain;
-
-/* Sums over the devices of the nodes so far. */
-typedef struct cvy_chain_sums {
-  double loss; /* loss times samples */
-  int64_t correct;
-  int64_t stops; /* nodes that were asked to stop */
-  int64_t meets; /* nodes that ask the callers of all nodes to meet (new_shares.h) */
-} cvy_chain_sums;
 
 typedef struct cvy_chain_params {
   cvy_fleet *fleet; /* its devices are counted */
@@ -89,8 +86,9 @@ void cvy_chain_note(cvy_chain *chain, cvy_chain_times *times, int n_steps);
 void cvy_chain_begin(cvy_chain *chain, const cvy_step *step);
 /* This node's parts of the next unit, in device order, lie at `parts` until the unit is updated. */
 void cvy_chain_give(cvy_chain *chain, const void *const *parts, int n_parts);
-/* The same for the sums: losses[i] of each device with samples, added in this order. */
-void cvy_chain_give_sums(cvy_chain *chain, const double *losses, int n, int64_t correct);
+/* The same for the sums: losses[i] of each device with samples, added in this order. norm: of the gradient of this
+ * node's lone device; 0: it has none. */
+void cvy_chain_give_sums(cvy_chain *chain, const double *losses, int n, int64_t correct, double norm);
 /* Waits until this node's state has more than `than` units of the step, or all; how many. -1: the team is halted. */
 int cvy_chain_await_updates(cvy_chain *chain, int than);
 /* The same without waiting. */
@@ -119,16 +117,13 @@ int cvy_chain_stopper(const cvy_chain *chain, bool *asked);    /* as cvy_agree_s
 
 /* ---- caller ---- */
 
-/* From now on this node's sums say that it was asked to stop (cvy_chain_sums.stops). Any thread. */
-void cvy_chain_ask_stop(cvy_chain *chain);
+/* From now on this node's sums ask for that, or do not. Any thread. */
+void cvy_chain_ask(cvy_chain *chain, cvy_chain_request request, bool asks);
+bool cvy_chain_asks(cvy_chain *chain, cvy_chain_request request);
 /* The caller's stop, NULL: none. The monitor sees it while the caller waits for a step. Where the launcher ends all
  * nodes when one has ended (cvy_link.survives), a stop may be all that this node learns of a loss, and a kill follows:
  * the monitor gives up a step that does not end soon after the stop, so that the head can still save its state. */
 void cvy_chain_set_stop(cvy_chain *chain, const cvy_stop *stop);
-bool cvy_chain_is_asked_to_stop(cvy_chain *chain);
-
-/* From now on this node's sums ask all callers to meet (cvy_chain_sums.meets), or do not. */
-void cvy_chain_ask_to_meet(cvy_chain *chain, bool asks);
 
 /* Waits until no node or device has to be taken out. *round: the caller's results from now on are for this one, since
  * the devices' shares change when it ends. Fails with the team's status. */
@@ -138,5 +133,11 @@ cvy_status cvy_chain_settle(cvy_chain *chain, uint32_t *round);
  * begin anew with cvy_chain_settle. Fails with the team's status. */
 cvy_status cvy_chain_reduce(cvy_chain *chain, uint32_t round, void *data, size_t bytes,
                             void (*add)(void *user, void *data), void *user, bool *again);
+
+/* The same for blocks of node `from`, which all others get (chain_block.h).
+ * counted: called with the roster's lock when the operation counts on this node, which all nodes that are left have the
+ * bytes for, before any thread goes on; NULL: not called. Where it does not count, the blocks have anything. */
+cvy_status cvy_chain_spread(cvy_chain *chain, uint32_t round, int from, const cvy_chain_block *blocks, int n_blocks,
+                            void (*counted)(void *user, cvy_roster *roster), void *user, bool *again);
 
 #endif

@@ -257,7 +257,7 @@ fail:
 static cvy_status exchange_in_fleet(cvy_exchange *x, cvy_step *step, cvy_chain_sums *total) {
   cvy_status status = CVY_OK;
   cvy_chain *const chain = x->chain;
-  const int n_parcels = cvy_chain_parcels(chain);
+  const int n_parcels = crosses(x, step) ? cvy_chain_parcels(chain) : 0;
   int n_parts, n_losses, correct, given = 0;
   cvy_chain_begin(chain, step);
   for (int u = 0; u < n_parcels; u++) {
@@ -268,13 +268,13 @@ static cvy_status exchange_in_fleet(cvy_exchange *x, cvy_step *step, cvy_chain_s
   CVY_TRY(take_results(x, step, &n_losses, &correct));
   fetch_times(x);
   cvy_ring_await_step(x->params.ring, step);
-  cvy_chain_give_sums(chain, x->losses, n_losses, correct);
+  cvy_chain_give_sums(chain, x->losses, n_losses, correct, step->lone >= 0 && n_losses > 0 ? fmax(x->grad_norm, 0) : 0);
   while (given < n_parcels) {
     const int updated = cvy_chain_await_updates(chain, given);
     if (updated < 0) return CVY_E_INTERRUPTED;
     CVY_TRY(give_updated(x, step, updated, &given));
   }
-  x->exchanged_ns = cvy_clock_ns();
+  x->exchanged_ns = n_parcels > 0 ? cvy_clock_ns() : 0;
   if (!cvy_chain_await_end(chain, total)) status = CVY_E_INTERRUPTED;
 fail:
   return status;
@@ -303,7 +303,7 @@ static cvy_status count_step(cvy_exchange *x, cvy_step *step, const cvy_chain_su
   if (crosses(x, step)) cvy_ledger_advance(x->ledger);
   if (x->chain)
     memcpy(step->times, cvy_chain_measured(x->chain), (size_t)cvy_shares_all(x->params.shares) * sizeof *step->times);
-  step->meets = total->meets > 0;
+  step->meets = total->asks[CVY_ASKS_MEET] > 0;
   cvy_ledger_step_done(x->ledger, step->number + 1, step->lone < 0);
   const cvy_timeline_step times = {.number = step->number,
                                    .n = step->n,
@@ -322,7 +322,8 @@ static cvy_status count_step(cvy_exchange *x, cvy_step *step, const cvy_chain_su
                                   .ms = *ms,
                                   .grad_norm = x->chain ? cvy_chain_grad_norm(x->chain) : x->grad_norm,
                                   .shares = step->all_shares,
-                                  .stops = total->stops > 0};
+                                  .stops = total->asks[CVY_ASKS_STOP] > 0,
+                                  .keeps = total->asks[CVY_ASKS_KEEP] > 0};
   cvy_results_add(x->params.results, &result);
 fail:
   return status;

@@ -3,7 +3,8 @@
  * (bucket, sums of batch normalisation) as they arrive, adds them in device order, updates the ledger's next generation
  * and gives the result back to every device; then it takes the step's results. In a fleet the chain adds and updates
  * (chain.h), and the thread brings it the devices' parts. A lone device (shares.h) updates its own weights, and the
- * thread only awaits results. It also takes out devices that failed (recover.h). */
+ * thread only awaits results, which in a fleet the chain takes to the other nodes. It also takes out devices that
+ * failed (recover.h). */
 #ifndef CVY_TEAM_EXCHANGE_H
 #define CVY_TEAM_EXCHANGE_H
 

@@ -54,16 +54,18 @@ static inline cvy_chain *cvy_team_chain(const cvy_team *team) {
 
 /* The caller of this node's team was asked to stop. */
 static inline bool cvy_team_is_asked_to_stop(const cvy_team *team) {
-  return (team->stop && cvy_stop_requested(team->stop)) || cvy_chain_is_asked_to_stop(cvy_team_chain(team));
+  return (team->stop && cvy_stop_requested(team->stop)) || cvy_chain_asks(cvy_team_chain(team), CVY_ASKS_STOP);
 }
 
 /* There is one device, here and on other nodes: nothing ever crosses. */
 static inline bool cvy_team_is_alone(const cvy_team *team) { return team->devices->n == 1 && !team->params.fleet; }
 
 /* The host sums no gradients that only one device has: that device updates its own weights, with the same arithmetic.
- * Not where gradients are rounded on their way, or weights are older than a step. */
+ * Not where gradients are rounded on their way, or weights are older than a step; nor in a fleet of one node, which is
+ * there to measure what a node's chain takes. */
 static inline bool cvy_team_may_be_lone(const cvy_team_params *p) {
-  return !p->fleet && !p->inference && !p->no_sync && p->staleness == 0 && p->exchange == CVY_EXCHANGE_FP32;
+  return (!p->fleet || cvy_fleet_size(p->fleet) > 1) && !p->inference && !p->no_sync && p->staleness == 0 &&
+         p->exchange == CVY_EXCHANGE_FP32;
 }
 
 /* Update number `number` of the run, from 1. */

@@ -17,7 +17,7 @@ enum { GRAIN = 8 * BLOCK };
 
 struct cvy_ledger {
   const cvy_layout *layout;
-  bool initialised, behind;
+  bool initialised;
   int n_moments;
   float *w[2], *moments[CVY_MOMENTS][2], *running[2]; /* generation g at index g & 1; moments NULL from n_moments on */
   float *previous; /* generation - 1 of w, whole also while an update is under way; NULL: not stored */
@@ -114,12 +114,10 @@ void cvy_ledger_take_facts(cvy_ledger *s, char *facts) {
 const char *cvy_ledger_facts(const cvy_ledger *s) { return s->facts; }
 long cvy_ledger_steps(const cvy_ledger *s) { return s->steps; }
 int64_t cvy_ledger_batches_in(const cvy_ledger *s) { return s->batches_in; }
-bool cvy_ledger_is_behind(const cvy_ledger *s) { return s->behind; }
 
 static void note_truth(cvy_ledger *s, long steps) {
   s->steps = steps;
   s->batches_in = s->batches;
-  s->behind = false;
 }
 
 /* Frozen values, which no update writes, are the same in all generations. */
@@ -145,13 +143,9 @@ void cvy_ledger_start(cvy_ledger *s, long step, bool initialised) {
 void cvy_ledger_step_done(cvy_ledger *s, long finished, bool on_host) {
   s->batches++;
   if (on_host) note_truth(s, finished);
-  else s->behind = true;
 }
 
-void cvy_ledger_fall_back(cvy_ledger *s) {
-  s->batches = s->batches_in;
-  s->behind = false;
-}
+void cvy_ledger_fall_back(cvy_ledger *s) { s->batches = s->batches_in; }
 
 void cvy_ledger_read(cvy_ledger *s, long finished) {
   cvy_ledger_advance(s);

@@ -5,7 +5,7 @@
  * snapshot is never half of one.
  *
  * A lone device, which has all samples of every batch, updates by itself: the ledger falls behind it, until the caller
- * reads the device again.
+ * reads the device again (keep.h).
  *
  * The exchange thread owns the ledger while steps are under way, the caller while none is. */
 #ifndef CVY_TEAM_LEDGER_H
@@ -52,8 +52,6 @@ const char *cvy_ledger_facts(const cvy_ledger *ledger);
 /* Steps that are in the truth, and the batches of these. */
 long cvy_ledger_steps(const cvy_ledger *ledger);
 int64_t cvy_ledger_batches_in(const cvy_ledger *ledger);
-/* A lone device has moved on since the truth was last read. */
-bool cvy_ledger_is_behind(const cvy_ledger *ledger);
 /* The truth is the start of step number `step`, on every device. false: there are no weights in it any more. */
 void cvy_ledger_start(cvy_ledger *ledger, long step, bool initialised);
 /* A step is finished, the `finished`-th of the run. on_host: the truth has it. */

@@ -6,6 +6,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/mem.h"
+#include "src/team/keep.h"
 
 /* As it crosses; behind it the shares. */
 typedef struct proposal {
@@ -114,11 +115,11 @@ fail:
 static cvy_status meet(cvy_new_shares *s, bool *better) {
   cvy_status status = CVY_OK;
   const cvy_new_shares_params *const p = &s->params;
-  CVY_TRY(cvy_ring_wait(p->ring));
-  cvy_chain_ask_to_meet(p->chain, false);
+  cvy_chain_ask(p->chain, CVY_ASKS_MEET, false);
   for (bool again = true; again;) {
     uint32_t round;
     CVY_TRY(cvy_chain_settle(p->chain, &round));
+    CVY_TRY(cvy_ring_wait(p->ring)); /* also for steps that are redone since that round began */
     cvy_shares_full(p->shares, s->now);
     memset(s->proposal, 0, s->proposal_bytes);
     s->status = CVY_OK;
@@ -146,7 +147,7 @@ static cvy_status plan(void *device, void *arg) {
   const int i = cvy_roster_index(p->roster, device);
   const cvy_member_fns *const fns = cvy_roster_fns(p->roster, i);
   const cvy_generation truth = cvy_ledger_generation(p->ledger, cvy_ring_next_number(p->ring));
-  status = fns->plan(device, s->share_max[i], false, false, true);
+  status = fns->plan(device, s->share_max[i], cvy_shares_is_lone(p->shares, i), false, true);
   s->short_here[i] = status == CVY_E_DEVICE_MEMORY && !a->last_way;
   if (s->short_here[i]) return CVY_OK;
   CVY_TRY(status);
@@ -191,8 +192,19 @@ fail:
 
 /* ---- between steps ---- */
 
+/* The plans begin from the ledger. */
+static cvy_status keep(const cvy_new_shares *s) {
+  const cvy_new_shares_params *const p = &s->params;
+  return cvy_keep_state(&(cvy_keep_params){.roster = p->roster,
+                                           .ring = p->ring,
+                                           .shares = p->shares,
+                                           .ledger = p->ledger,
+                                           .fleet = p->fleet,
+                                           .chain = p->chain});
+}
+
 void cvy_new_shares_ask(cvy_new_shares *s) {
-  if (cvy_fleet_is_head(s->params.fleet)) cvy_chain_ask_to_meet(s->params.chain, true);
+  if (cvy_fleet_is_head(s->params.fleet)) cvy_chain_ask(s->params.chain, CVY_ASKS_MEET, true);
 }
 
 /* The steps that were under way when the nodes last met carry the same word as the one that made them meet. */
@@ -210,6 +222,7 @@ cvy_status cvy_new_shares_step(cvy_new_shares *s, cvy_step *step, cvy_new_shares
   s->quiet = s->params.run_ahead;
   CVY_TRY(meet(s, &out->tried));
   if (!out->tried) return CVY_OK;
+  CVY_TRY(keep(s));
   CVY_TRY(plan_all(s, s->wanted, false, &out->changed));
   out->before = s->now;
   out->wanted = s->wanted;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "src/base/mem.h"
+#include "src/team/keep.h"
 
 typedef struct put_args {
   const cvy_ledger *ledger;
@@ -61,25 +62,13 @@ cvy_status cvy_team_call(cvy_team *team, int i, cvy_task_fn fn, void *arg, bool 
   return cvy_ring_wait(team->ring);
 }
 
-/* Reads into the next generation, so that the truth stays whole if the device fails meanwhile. */
-static cvy_status get_state(void *device, void *arg) {
-  const cvy_ledger *const l = arg;
-  float *const moments[CVY_MOMENTS] = {cvy_ledger_next_moment(l, 0), cvy_ledger_next_moment(l, 1)};
-  return cvy_replica_fns.get(device, cvy_ledger_next_w(l), moments, cvy_ledger_next_running(l));
-}
-
 cvy_status cvy_team_sync(cvy_team *team) {
-  cvy_status status = CVY_OK;
-  bool there;
-  CVY_TRY(cvy_ring_wait(team->ring));
-  while (cvy_ledger_is_behind(team->ledger)) { /* when the lone device is lost at it, others redo its steps */
-    CVY_TRY(cvy_team_call(team, cvy_shares_lone(team->shares), get_state, team->ledger, &there));
-    if (!there) continue;
-    cvy_ledger_read(team->ledger, cvy_ring_finished(team->ring));
-    cvy_ring_kept(team->ring);
-  }
-fail:
-  return status;
+  return cvy_keep_state(&(cvy_keep_params){.roster = team->roster,
+                                           .ring = team->ring,
+                                           .shares = team->shares,
+                                           .ledger = team->ledger,
+                                           .fleet = team->params.fleet,
+                                           .chain = cvy_team_chain(team)});
 }
 
 cvy_status cvy_team_sync_for_all(cvy_team *team) {

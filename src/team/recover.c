@@ -167,7 +167,7 @@ static cvy_status refill(void *device, void *task) {
   const int i = cvy_roster_index(r->roster, device);
   const cvy_member_fns *const fns = cvy_roster_fns(r->roster, i);
   const cvy_generation truth = cvy_ledger_generation(r->params.ledger, cvy_ring_truth(r->params.ring));
-  CVY_TRY(fns->plan(device, r->share_max[i], cvy_shares_lone(r->params.shares) == i, true, false));
+  CVY_TRY(fns->plan(device, r->share_max[i], cvy_shares_is_lone(r->params.shares, i), true, false));
   if (!cvy_ledger_is_initialised(r->params.ledger)) return CVY_OK;
   CVY_TRY(fns->put(device, &truth));
   CVY_TRY(fns->put_residual(device, NULL)); /* drops the residuals of the step that broke off and of later ones */

@@ -19,7 +19,7 @@ static cvy_status replan(void *device, void *arg) {
   const int i = r->setup.index;
   if (cvy_roster_is_lost(a->team->roster, i)) return CVY_OK;
   const cvy_status status =
-      cvy_replica_fns.plan(r, a->share_max[i], cvy_shares_lone(a->team->shares) == i, false, a->keep_choices);
+      cvy_replica_fns.plan(r, a->share_max[i], cvy_shares_is_lone(a->team->shares, i), false, a->keep_choices);
   if (status == CVY_OK || (status == CVY_E_DEVICE_MEMORY && !a->last_way) || !a->running) return status;
   cvy_roster_fault(a->team->roster, i, status);
   /* the device is lost; the others go on */

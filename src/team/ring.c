@@ -12,7 +12,7 @@ struct cvy_ring {
   int n; /* devices */
   cvy_step slots[CVY_RUN_AHEAD_MOST + 1];
   cvy_step redone;      /* the slot of steps that are redone */
-  cvy_journal *journal; /* NULL: a team of one, in which no device is left to redo a step */
+  cvy_journal *journal; /* NULL: there is one device, and no other one could redo a step */
   long next, finished;  /* numbers of the whole run */
   long truth;           /* the first step that the ledger lacks, of those that began, or the next one */
   long redo;            /* the step that is redone, -1: none */
@@ -57,8 +57,10 @@ cvy_status cvy_ring_create(const cvy_ring_params *params, cvy_ring **out) {
   r->n = cvy_roster_size(params->roster);
   r->redo = -1;
   for (int i = 0; i <= params->run_ahead; i++) CVY_TRY(make_step(r, &r->slots[i]));
-  if (r->n > 1) CVY_TRY(make_step(r, &r->redone));
-  if (r->n > 1) CVY_TRY(cvy_journal_create(params->batch, &r->journal));
+  if (cvy_shares_all(params->shares) > 1) {
+    CVY_TRY(make_step(r, &r->redone));
+    CVY_TRY(cvy_journal_create(params->batch, &r->journal));
+  }
   *out = r;
   return CVY_OK;
 fail:
@@ -221,11 +223,18 @@ long cvy_ring_truth(cvy_ring *r) {
   return truth;
 }
 
-void cvy_ring_kept(cvy_ring *r) {
+bool cvy_ring_is_behind(cvy_ring *r) {
   cvy_roster_lock(r->roster);
+  const bool behind = r->truth < r->finished;
+  cvy_roster_unlock(r->roster);
+  return behind;
+}
+
+long cvy_ring_kept(cvy_ring *r, const cvy_roster *roster) {
+  (void)roster;
   r->truth = r->finished;
   if (r->journal) cvy_journal_drop(r->journal, r->finished);
-  cvy_roster_unlock(r->roster);
+  return r->finished;
 }
 
 bool cvy_ring_is_full(cvy_ring *r) {
@@ -382,9 +391,7 @@ static cvy_status cut_again(cvy_ring *r) {
     slot_of(r, step)->again = true;
     CVY_TRY(cut(r, slot_of(r, step)));
   }
-  if (in_journal(r) == 0) return CVY_OK;
-  CVY_TRY(take_redone(r, r->truth));
-  r->redo = r->truth;
+  if (in_journal(r) > 0) CVY_TRY(take_redone(r, r->truth));
 fail:
   return status;
 }
@@ -397,8 +404,12 @@ cvy_status cvy_ring_restart(cvy_ring *r, bool (*may_restart)(void *user), void *
   if (status == CVY_OK && !*again && cvy_roster_status(r->roster) == CVY_OK) *again = !may_restart(user);
   if (status == CVY_OK && !*again && cvy_roster_status(r->roster) == CVY_OK) {
     cvy_roster_resume(r->roster);
-    if (r->redo >= 0) post(r, &r->redone);
-    else post_all(r);
+    if (in_journal(r) > 0) {
+      r->redo = r->truth;
+      post(r, &r->redone);
+    } else {
+      post_all(r);
+    }
   }
   cvy_roster_unlock(r->roster);
   return status;

@@ -39,7 +39,7 @@ typedef struct cvy_step {
   int n;                  /* samples of the whole batch */
   bool again;             /* a device was lost in it, and the others do it again */
   bool redone;            /* it was finished, by a device that was lost with its weights (journal.h) */
-  int lone;               /* the device that updates its own weights in it (shares.h); -1: gradients cross */
+  int lone;               /* the device, of all, that updates its own weights in it (shares.h); -1: gradients cross */
   int group_size;         /* of batch normalisation; 0: one group per share */
   struct cvy_bn_sync *bn; /* batch statistics over all shares; NULL: over groups or shares */
   cvy_update_params update;
@@ -97,8 +97,10 @@ long cvy_ring_finished(cvy_ring *ring);
 /* The first step that the ledger lacks, of those that began: the next one, or an older one that a lone device has
  * done. */
 long cvy_ring_truth(cvy_ring *ring);
-/* With no step under way: the ledger has all finished steps. */
-void cvy_ring_kept(cvy_ring *ring);
+/* With no step under way: there are finished steps that the ledger lacks. */
+bool cvy_ring_is_behind(cvy_ring *ring);
+/* With no step under way: the ledger has all finished steps; returns how many. */
+long cvy_ring_kept(cvy_ring *ring, const cvy_roster *roster) CVY_HOLDS(roster);
 /* A step must not begin before that: there is no room to keep it for being done again. */
 bool cvy_ring_is_full(cvy_ring *ring);
 /* With no step under way: the next one has this number. */

@@ -180,7 +180,7 @@ static int bound(cvy_shares *s, int n, int whole) {
 /* The only device that gets samples, -1: several do. */
 static int find_lone(const cvy_shares *s, const bool *any) {
   int lone = -1;
-  for (int i = 0; s->may_be_lone && i < s->n_own; i++) {
+  for (int i = 0; s->may_be_lone && i < s->n; i++) {
     if (!any[i]) continue;
     if (lone >= 0) return -1;
     lone = i;
@@ -188,32 +188,35 @@ static int find_lone(const cvy_shares *s, const bool *any) {
   return lone;
 }
 
+/* Every node of a fleet looks at the devices of all nodes, so that all nodes find the same lone device. */
 cvy_status cvy_shares_find(cvy_shares *s, int most, int *share_max) {
   cvy_status status = CVY_OK;
   const int group = s->split.group > 1 ? s->split.group : 1; /* batch and group never change */
   int *const shares = cvy_calloc((size_t)s->n, sizeof *shares), *const full = cvy_calloc((size_t)s->n, sizeof *full);
+  int *const largest = cvy_calloc((size_t)s->n, sizeof *largest);
   bool *const any = cvy_calloc((size_t)s->n, sizeof *any);
-  CVY_REQUIRE(shares && full && any, CVY_E_MEMORY, "out of host memory");
+  CVY_REQUIRE(shares && full && largest && any, CVY_E_MEMORY, "out of host memory");
   CVY_TRY(cvy_shares_of_batch(s, s->split.batch, full));
-  for (int i = 0; i < s->n_own; i++) share_max[i] = group;
+  for (int i = 0; i < s->n; i++) largest[i] = group;
   bool more = true; /* a smaller batch may still give some device more than any so far (share/split.h) */
   for (int n = most; n >= 1 && more; n--) {
     CVY_TRY(cvy_shares_of_batch(s, n, shares));
     more = false;
-    for (int i = 0; i < s->n_own; i++) {
-      const int share = shares[s->first + i], whole = full[s->first + i];
-      if (share > share_max[i]) share_max[i] = share;
-      any[i] |= share > 0;
-      more |= whole > 0 && share_max[i] < bound(s, n, whole);
+    for (int i = 0; i < s->n; i++) {
+      if (shares[i] > largest[i]) largest[i] = shares[i];
+      any[i] |= shares[i] > 0;
+      more |= full[i] > 0 && largest[i] < bound(s, n, full[i]);
     }
   }
+  memcpy(share_max, largest + s->first, (size_t)s->n_own * sizeof *share_max);
   cvy_roster_lock(s->roster);
   memcpy(s->full, full, (size_t)s->n * sizeof *full);
-  for (int i = 0; i < s->n_own; i++) cvy_roster_set_idle(s->roster, i, !any[i]);
+  for (int i = 0; i < s->n_own; i++) cvy_roster_set_idle(s->roster, i, !any[s->first + i]);
   s->lone = find_lone(s, any);
   cvy_roster_unlock(s->roster);
 fail:
   cvy_free(any);
+  cvy_free(largest);
   cvy_free(full);
   cvy_free(shares);
   return status;
@@ -236,6 +239,11 @@ int cvy_shares_lone(cvy_shares *s) {
   const int lone = s->lone;
   cvy_roster_unlock(s->roster);
   return lone;
+}
+
+bool cvy_shares_is_lone(cvy_shares *s, int i) {
+  const int lone = cvy_shares_lone(s);
+  return lone >= 0 && lone == s->first + i;
 }
 
 void cvy_shares_full(cvy_shares *s, int *out) {

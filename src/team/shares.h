@@ -51,10 +51,13 @@ void cvy_shares_leave_room(cvy_shares *shares, int few, int *share_max);
 /* The same rule with these shares: CVY_E_ARGUMENT with `sync` if one does not fit in one pass. */
 cvy_status cvy_shares_check_room(const cvy_shares *shares, const int *counts);
 
-/* The lone device: it gets all samples of every batch, and updates its own weights. -1: there is none, and gradients
- * cross. As cvy_shares_find has found; the second one for holders of the lock. */
+/* The lone device's place among all that the shares are for: it gets all samples of every batch, and updates its own
+ * weights. -1: there is none, and gradients cross. As cvy_shares_find has found; the second one for holders of the
+ * lock. */
 int cvy_shares_lone(cvy_shares *shares);
 int cvy_shares_lone_now(const cvy_shares *shares, const cvy_roster *roster) CVY_HOLDS(roster);
+/* That device is number i of this node. */
+bool cvy_shares_is_lone(cvy_shares *shares, int i);
 
 /* The present shares of a full batch. */
 void cvy_shares_full(cvy_shares *shares, int *out);

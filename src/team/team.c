@@ -169,7 +169,7 @@ static cvy_status open_replica(void *device, void *arg) {
   cvy_replica *const r = device;
   const open_args *const a = arg;
   const cvy_replica_params params = cvy_opening_params(a->opening, r->setup.index);
-  const bool lone = cvy_shares_lone(a->shares) == r->setup.index;
+  const bool lone = cvy_shares_is_lone(a->shares, r->setup.index);
   return cvy_replica_open(r, &params, a->share_max[r->setup.index], lone);
 }
 
