@@ -88,7 +88,7 @@ SMALL = {
     "model": ["lenet"], "batch": ["8", "16", "32", "64"], "epochs": ["1", "2"], "max-steps": ["1", "2", "3"], "lr": ["0.05", "1e-3"],
     "classes": ["0", "10"], "seed": ["0", "7", "9200000000000000000"], "momentum": ["0.9", "0"], "weight-decay": ["1e-4"],
     "keep": ["1", "3"], "device-timeout": ["60", "0", "30.5"], "run-ahead": ["0", "1", "2"], "staleness": ["0", "1"],
-    "bucket-mib": ["0.01", "1", "4096"], "tune": ["cached", "off"], "math": ["fp32", "tf32"],
+    "bucket-mib": ["auto", "0.01", "1", "4096"], "tune": ["cached", "off"], "math": ["fp32", "tf32"],
     "conv-algo": ["auto", "winograd2,direct"], "bn": ["device", "sync", "ghost:8"],
     "lr-schedule": ["const", "cosine", "linear", "step:1,0.5", "step:1e,2"], "warmup": ["0", "2", "1e"],
     "checkpoint-every": ["1", "2", "1e"], "split": ["even", "1", "1,1", "3,1"], "shares": ["32", "16,16", "24,8"],

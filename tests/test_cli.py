@@ -72,7 +72,7 @@ def test_errors(at):
         ("--lr-schedule", "step:3,0.1,2", "step:N,G"),
         ("--warmup", "1.5e", "0 or more"),
         ("--warmup", "-1", "0 or more"),
-        ("--bucket-mib", "0", "from 0.001 to 4096"),
+        ("--bucket-mib", "0", "auto, or a size from 0.001 to 4096 MiB"),
         ("--run-ahead", "3", "from 0 to 2"),
         ("--max-steps", "0", "from 1"),
         ("--verify-every", "0", "from 1"),

@@ -118,7 +118,7 @@ json_t *train_settings_all(const train_options *options, const cvy_net *net, con
   put(s, "eval", json_boolean(!options->no_eval));
   put(s, "keep", json_integer(options->keep));
   put(s, "max_steps", options->max_steps > 0 ? json_integer(options->max_steps) : json_null());
-  put(s, "bucket_mib", json_real(options->bucket_mib));
+  put(s, "bucket_mib", options->bucket_mib > 0 ? json_real(options->bucket_mib) : json_string("auto"));
   put(s, "no_overlap", json_boolean(options->no_overlap));
   put(s, "no_sync", json_boolean(options->no_sync));
   put(s, "on_device_loss", json_string(options->on_device_loss == 1 ? "stop" : "continue"));

@@ -59,6 +59,13 @@ const char *train_parse_every(const char *text, void *target) {
                                                       "more";
 }
 
+const char *train_parse_bucket(const char *text, void *target) {
+  double *const mib = target;
+  *mib = 0;
+  if (strcmp(text, "auto") == 0 || cvy_parse_float(text, 0.001, 4096, mib)) return NULL;
+  return "expected auto, or a size from 0.001 to 4096 MiB";
+}
+
 const char *train_parse_warmup(const char *text, void *target) {
   return parse_steps(text, strlen(text), 0, target) ? NULL
                                                     : "expected N (steps) or Ne (epochs) with a whole number N of 0 or "

@@ -48,6 +48,7 @@ const char *train_parse_rates(const char *text, void *target);    /* rates_optio
 const char *train_parse_seeds(const char *text, void *target);    /* seeds_option, none twice */
 const char *train_parse_split(const char *text, void *target);    /* split_option */
 const char *train_parse_bn(const char *text, void *target);       /* bn_option */
+const char *train_parse_bucket(const char *text, void *target);   /* double: MiB, 0: auto */
 const char *train_parse_every(const char *text, void *target);    /* every_option of 1 or more */
 const char *train_parse_warmup(const char *text, void *target);   /* every_option of 0 or more */
 const char *train_parse_schedule(const char *text, void *target); /* schedule_option */

@@ -115,7 +115,8 @@ typedef struct cvy_team_params {
   /* BF16 changes the numbers; repeatable; needs several devices, and not no_sync; costs 6 bytes of device memory per
    * weight. */
   cvy_exchange_kind exchange;
-  /* Gradients cross in pieces of about so many MiB, whole layers; 0: 1. Changes no number. */
+  /* Gradients cross in pieces of about so many MiB, whole layers; 0: by what an exchange costs on these devices, which
+   * is measured when the team is opened (1 with CVY_NO_TUNE=1). Changes no number. */
   double bucket_mib;
   /* Probe: gradients leave the devices only after the whole backward pass, and no layer starts before all weights are
    * there. Changes no number. */

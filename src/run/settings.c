@@ -16,9 +16,10 @@
  * resumed run. The checkpoint itself holds the choices of tune, the devices and the shares (resume.h). */
 #define NO_NUMBER                                                                                                  \
   "epochs", "max_steps", "no_eval", "on_device_loss", "device_timeout", "allow_nan", "verify_every", "run_ahead",  \
-      "tune", "data_dir", "save", "checkpoint", "checkpoint_dir", "checkpoint_every", "checkpoint_epochs", "keep", \
-      "resume", "log", "plot", "trace", "json", "quiet", "kept_step", "kept_median", "options", "save_best",       \
-      "patience", "precise_bn", "report", "epoch_correct", "best_epochs", "judged_epochs", "best_acc"
+      "tune", "bucket_mib", "data_dir", "save", "checkpoint", "checkpoint_dir", "checkpoint_every",                \
+      "checkpoint_epochs", "keep", "resume", "log", "plot", "trace", "json", "quiet", "kept_step", "kept_median",  \
+      "options", "save_best", "patience", "precise_bn", "report", "epoch_correct", "best_epochs", "judged_epochs", \
+      "best_acc"
 const char *const cvy_settings_may_differ[] = {NO_NUMBER, "devices", "shares", NULL};
 const char *const cvy_settings_may_differ_any_split[] = {NO_NUMBER, "devices", "shares", "split", "math_used", NULL};
 

@@ -200,10 +200,12 @@ static int room(const void *device) {
 
 /* ---- open and close ---- */
 
-cvy_status cvy_replica_init(cvy_replica *r, const cvy_replica_setup *setup, bool inference) {
-  *r = (cvy_replica){.setup = *setup};
-  if (setup->alone || inference) return CVY_OK;
-  return cvy_mail_create(setup->roster, setup->index, setup->layout->n_buckets + 1, &r->mail);
+void cvy_replica_init(cvy_replica *r, const cvy_replica_setup *setup) { *r = (cvy_replica){.setup = *setup}; }
+
+cvy_status cvy_replica_arrange(cvy_replica *r, const cvy_layout *layout, bool inference) {
+  r->setup.layout = layout;
+  if (r->setup.alone || inference) return CVY_OK;
+  return cvy_mail_create(r->setup.roster, r->setup.index, layout->n_buckets + 1, &r->mail);
 }
 
 void cvy_replica_end(cvy_replica *r) { cvy_mail_destroy(&r->mail); }
@@ -239,14 +241,21 @@ fail:
   return status;
 }
 
-cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params, int share_max, bool lone) {
+cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params) {
   cvy_status status = CVY_OK;
   cvy_device *device = NULL;
   r->params = *params;
   CVY_TRY(cvy_device_open_watched(params->list, params->selected, params->profile, &r->pulse, &device));
   take_device(r, device);
   if (params->waits_asleep) cvy_device_wait_asleep(device);
-  if (!params->inference)
+fail:
+  return status;
+}
+
+cvy_status cvy_replica_make(cvy_replica *r, int share_max, bool lone) {
+  cvy_status status = CVY_OK;
+  cvy_device *const device = r->device;
+  if (!r->params.inference)
     CVY_TRY(cvy_device_reserve_events(device, EVENTS + PARCEL_EVENTS * (r->setup.layout->n_buckets + 1)));
   for (bool again = true; again;) { /* with other kernels, where the compiler has died or hung at some */
     drop_parts(r);

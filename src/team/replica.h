@@ -20,7 +20,7 @@ typedef struct cvy_replica_setup {
   int index;
   cvy_roster *roster;
   const cvy_net *net;
-  const cvy_layout *layout;
+  const cvy_layout *layout; /* cvy_replica_arrange */
   bool alone;               /* the team's only device: nothing ever crosses */
   bool no_overlap, no_sync; /* probes (cvy_team_params) */
   bool packs;               /* gradients cross as bfloat16 */
@@ -71,14 +71,17 @@ typedef struct cvy_replica {
 /* The table of member.h; `device` is the cvy_replica. */
 extern const cvy_member_fns cvy_replica_fns;
 
-/* Makes a replica that is not open, before its worker has a task, and its mailbox if gradients cross. CVY_E_MEMORY. */
-cvy_status cvy_replica_init(cvy_replica *replica, const cvy_replica_setup *setup, bool inference);
+/* Makes a replica that is not open, before its worker has a task. */
+void cvy_replica_init(cvy_replica *replica, const cvy_replica_setup *setup);
+/* The team's layout, before the replica is made, and the mailbox if gradients cross. CVY_E_MEMORY. */
+cvy_status cvy_replica_arrange(cvy_replica *replica, const cvy_layout *layout, bool inference);
 /* With its worker ended: frees the mailbox. */
 void cvy_replica_end(cvy_replica *replica);
 
-/* [worker] Opens the device and makes the instance for shares of up to share_max samples (>= 1). lone: as `plan` of
- * member.h. */
-cvy_status cvy_replica_open(cvy_replica *replica, const cvy_replica_params *params, int share_max, bool lone);
+/* [worker] Opens the device. */
+cvy_status cvy_replica_open(cvy_replica *replica, const cvy_replica_params *params);
+/* [worker] Makes the instance for shares of up to share_max samples (>= 1). lone: as `plan` of member.h. */
+cvy_status cvy_replica_make(cvy_replica *replica, int share_max, bool lone);
 /* [worker] Before the replica is opened: opens the device for the time of the call and measures, in about budget_s
  * seconds, the choices that its file lacks, for share_max samples or as many as can be indexed and find memory. *table:
  * all choices known then; they are saved in the file. */

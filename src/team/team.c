@@ -6,6 +6,7 @@
 
 #include "src/base/mem.h"
 #include "src/cl/stamp.h"
+#include "src/team/arrangement.h"
 #include "src/team/bn_sync.h"
 #include "src/team/exchange.h"
 #include "src/team/nodes.h"
@@ -146,31 +147,33 @@ static cvy_status make_replicas(cvy_team *team) {
     const cvy_replica_setup setup = {.index = i,
                                      .roster = team->roster,
                                      .net = team->net,
-                                     .layout = team->layout,
                                      .alone = cvy_team_is_alone(team),
                                      .no_overlap = p->no_overlap,
                                      .no_sync = p->no_sync,
                                      .packs = p->exchange == CVY_EXCHANGE_BF16 && !p->inference,
                                      .staleness = p->staleness};
-    CVY_TRY(cvy_replica_init(&team->replicas[i], &setup, p->inference));
+    cvy_replica_init(&team->replicas[i], &setup);
     CVY_TRY(cvy_roster_add(team->roster, i, &cvy_replica_fns, &team->replicas[i], cvy_devices_label(team->devices, i)));
   }
 fail:
   return status;
 }
 
-typedef struct open_args {
-  const cvy_opening *opening;
+static cvy_status open_device(void *device, void *arg) {
+  cvy_replica *const r = device;
+  const cvy_replica_params params = cvy_opening_params(arg, r->setup.index);
+  return cvy_replica_open(r, &params);
+}
+
+typedef struct plan_args {
   cvy_shares *shares;
   const int *share_max;
-} open_args;
+} plan_args;
 
-static cvy_status open_replica(void *device, void *arg) {
+static cvy_status plan_replica(void *device, void *arg) {
   cvy_replica *const r = device;
-  const open_args *const a = arg;
-  const cvy_replica_params params = cvy_opening_params(a->opening, r->setup.index);
-  const bool lone = cvy_shares_is_lone(a->shares, r->setup.index);
-  return cvy_replica_open(r, &params, a->share_max[r->setup.index], lone);
+  const plan_args *const a = arg;
+  return cvy_replica_make(r, a->share_max[r->setup.index], cvy_shares_is_lone(a->shares, r->setup.index));
 }
 
 static cvy_status open_clock(void *device, void *arg) {
@@ -281,22 +284,6 @@ fail:
   return status;
 }
 
-/* The parameters' order, as the settings want it; else the net's. */
-static cvy_status arrange(cvy_team *team) {
-  cvy_status status = CVY_OK;
-  cvy_team_params *const p = &team->params;
-  const cvy_layout_params params = {.bucket_floats = (size_t)ceil(p->bucket_mib * (1 << 20) / sizeof(float)),
-                                    .freeze = p->freeze,
-                                    .lr_mult = p->lr_mult,
-                                    .decay_only_weights = p->decay_only_weights};
-  if (p->inference || (p->bucket_mib == 0 && !p->freeze && !p->lr_mult && !p->decay_only_weights)) return CVY_OK;
-  CVY_TRY(cvy_layout_arrange(team->layout, &params, &team->own_layout));
-  team->layout = &team->own_layout;
-  p->freeze = p->lr_mult = NULL; /* the caller's memory */
-fail:
-  return status;
-}
-
 static void say_clip(const cvy_team *team) {
   const double mib = (double)cvy_layout_trained(team->layout) * sizeof(float) / (1 << 20);
   if (team->params.clip_norm == 0 || team->params.inference) return;
@@ -317,10 +304,8 @@ static cvy_status make_team(cvy_team *team, const cvy_team_params *params, int *
   if (params && params->fleet) CVY_TRY(gather_devices(params->fleet, team->devices));
   CVY_TRY(take_params(&team->params, n, params));
   team->stop = team->params.stop;
-  team->layout = cvy_net_layout(team->net);
-  CVY_TRY(arrange(team));
+  CVY_TRY(cvy_team_arrange(team));
   CVY_TRY(cvy_opening_create(team->devices, team->net, &team->params, &team->opening));
-  CVY_TRY(cvy_ledger_create(team->layout, cvy_team_moments(&team->params), team->params.staleness > 0, &team->ledger));
   CVY_TRY(cvy_roster_create(n, &team->roster));
   CVY_TRY(make_shares(team));
   CVY_TRY(cvy_events_create(cvy_shares_all(team->shares), &team->events));
@@ -332,7 +317,12 @@ static cvy_status make_team(cvy_team *team, const cvy_team_params *params, int *
   if (team->params.device_timeout_s > 0)
     CVY_TRY(cvy_watch_start(team->roster, team->params.device_timeout_s, replace_exchange, team, &team->watch));
   CVY_TRY(cvy_opening_tune(team->opening, team->roster, share_max));
-  CVY_TRY(cvy_roster_call_all(team->roster, open_replica, &(open_args){team->opening, team->shares, share_max}));
+  CVY_TRY(cvy_roster_call_all(team->roster, open_device, team->opening));
+  CVY_TRY(cvy_team_choose_buckets(team));
+  team->params.freeze = team->params.lr_mult = NULL; /* the caller's memory */
+  CVY_TRY(cvy_ledger_create(team->layout, cvy_team_moments(&team->params), team->params.staleness > 0, &team->ledger));
+  for (int i = 0; i < n; i++) CVY_TRY(cvy_replica_arrange(&team->replicas[i], team->layout, team->params.inference));
+  CVY_TRY(cvy_roster_call_all(team->roster, plan_replica, &(plan_args){team->shares, share_max}));
   CVY_TRY(cvy_pool_create(cores > 1 ? (int)(cores < 16 ? cores : 16) : 1, &team->pool));
   CVY_TRY(cvy_rebalance_start(team, &team->rebalance));
   if (!team->rebalance) CVY_TRY(cvy_shares_check_room(team->shares, share_max));
