@@ -16,7 +16,13 @@ typedef struct sim_wires {
   double late_s; /* so long may a message take; most come at once */
   /* Called when node `me` learns that `other` is silent. */
   void (*on_silence)(int me, int other);
+  /* Called when node `me` refuses `other`, which makes both silent to each other. */
+  void (*on_refusal)(int me, int other);
+  /* A control message is sent: may change it, and then says so; it has room for SIM_CONTROL_BYTES. NULL: none does. */
+  void (*on_control)(int from, int to, void *content, size_t *bytes, bool *forged);
 } sim_wires;
+
+enum { SIM_CONTROL_BYTES = 256 };
 
 /* Of n nodes, for the schedule that begins. */
 void sim_link_begin(int n, const sim_wires *wires);
@@ -29,5 +35,7 @@ void sim_link_cut(int a, int b);
 /* Node n dies when it has sent so many control messages. */
 void sim_link_dies_agreeing(int n, int messages, sim_death death);
 bool sim_link_is_dead(int n);
+/* A control message in the name of node `from`. False: it cannot arrive. */
+bool sim_link_inject(int from, int to, const void *data, size_t bytes);
 
 #endif

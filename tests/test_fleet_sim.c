@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * The protocol of a fleet without devices, machines and threads: thousands of schedules, each drawn from a seed, on one
  * thread and a simulated clock (sim_sync.h, sim_device.h, sim_link.h). Nodes die at any moment, alone or together, also
- * while they agree; the network is cut; devices fail and hang; a node is asked to stop. After each schedule:
+ * while they agree; the network is cut; devices fail and hang; a node is asked to stop; one sends what no node sends.
+ * After each schedule:
  *
  * - no node hangs; without silence and cuts every node that has a device finishes;
  * - the state of each node, whether it has finished or ended with an error, is that of a plain loop after its steps;
@@ -13,6 +14,7 @@
  * - of two parts that are silent to each other one goes on at most, and it does so if it is the larger one, or of two
  *   equal ones that with the first node;
  * - nothing is left of a node that has ended;
+ * - a node that sends what no node sends is refused, and the others go on without it;
  * - a node that only ends before others is not lost to them;
  * - where a loss ends the run, all end after the same step.
  *
@@ -23,10 +25,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "sim_forge.h"
 #include "sim_link.h"
 #include "sim_sync.h"
 #include "sim_team.h"
-#include "src/team/nodes.h"
+#include "src/team/fleet_words.h"
 
 enum { MOST_FAILURES = 5 };
 
@@ -52,8 +55,11 @@ static struct scene {
   sim_job job;
   int n, opened;
   bool armed, silent, any_lost;
-  bool partial; /* nodes that are cut from each other have others in common */
-  int n_losses; /* nodes that died and devices that were lost */
+  int hostile;      /* the node in whose name control messages are forged; -1: none */
+  bool only_forged; /* and nothing else happens */
+  bool to_all;      /* every other node gets such a message, and none is changed */
+  bool partial;     /* nodes that are cut from each other have others in common */
+  int n_losses;     /* nodes that died and devices that were lost */
   one nodes[SIM_NODES];
   bool evaluates_at[SIM_STEPS];
   uint32_t cut[SIM_NODES];            /* bit b of [a]: a and b are cut */
@@ -62,6 +68,7 @@ static struct scene {
 } scene;
 
 static struct {
+  long forged, refused_nodes;
   long died, cuts, silent, faults, hangs, lost, failed, finished, stopped, schedules_with_loss, changed, refused, lone,
       redone;
 } seen;
@@ -87,9 +94,24 @@ static uint32_t agreed_nodes(void) {
   return alive;
 }
 
+static void begin_cuts(void) {
+  if (!scene.before) scene.before = agreed_nodes();
+  scene.silent = true;
+  scene.job.net.told = NULL; /* a node that is cut off may still begin what the others have done meanwhile */
+}
+
+/* Whether the other part can go on depends on what was said in its name before. */
+static void note_refusal(int me, int other) {
+  begin_cuts();
+  seen.refused_nodes++;
+  scene.cut[me] |= 1u << other;
+  scene.cut[other] |= 1u << me;
+  scene.partial = true;
+}
+
 static void cut(int n) {
   const plan *const p = &scene.nodes[n].plan;
-  if (!scene.before) scene.before = agreed_nodes();
+  begin_cuts();
   seen.cuts++;
   for (int a = 0; a < scene.n; a++)
     for (int b = 0; b < scene.n; b++)
@@ -97,11 +119,11 @@ static void cut(int n) {
         sim_link_cut(a, b);
         scene.cut[a] |= 1u << b;
         scene.cut[b] |= 1u << a;
-        scene.silent = true;
       }
   scene.partial |= ((p->part | p->rest) & scene.before) != scene.before;
-  scene.job.net.told = NULL; /* a node that is cut off may still begin what the others have done meanwhile */
 }
+
+static void forge(int n) { sim_forge_send(n, scene.to_all); }
 
 /* That a node has finished: its ledger may have fewer, where a lone device has the others. */
 static long steps_of(const one *o) {
@@ -163,6 +185,16 @@ static void draw_cut(void) {
   sim_node_at(r, 1, draw_moment(), cut);
 }
 
+/* Of a hostile node each message that is made up is refused at once; what it says in meetings is changed, too. */
+static void draw_forging(void) {
+  const int h = scene.hostile = (int)sim_below((uint32_t)scene.n);
+  const bool views = !scene.only_forged && sim_below(2);
+  scene.to_all = scene.n == 2 || sim_below(2);
+  if (!scene.to_all) sim_forge_change(h, views);
+  sim_node_at(h, 2, draw_moment(), forge);
+  scene.partial = true;
+}
+
 static void draw(void) {
   sim_job *const j = &scene.job;
   scene.n = 2 + (int)sim_below(sim_below(3) ? 2 : 4);
@@ -178,13 +210,22 @@ static void draw(void) {
   j->net.told = &j->told;
   for (int t = 0; t < j->steps; t++) scene.evaluates_at[t] = j->evaluates && sim_below(3) == 0;
   if (sim_below(6) == 0) scene.nodes[sim_below((uint32_t)scene.n)].plan.stop_at = (int)sim_below((uint32_t)j->steps);
-  const sim_wires wires = {.meets = sim_below(2), .late_s = sim_below(4) ? 0.3 : 5, .on_silence = note_silence};
+  const sim_wires wires = {.meets = sim_below(2),
+                           .late_s = sim_below(4) ? 0.3 : 5,
+                           .on_silence = note_silence,
+                           .on_refusal = note_refusal,
+                           .on_control = sim_forge_control};
   sim_link_begin(scene.n, &wires);
-  draw_devices();
+  sim_forge_begin(scene.n, 2);
+  scene.hostile = -1;
+  scene.only_forged = sim_below(16) == 0;
+  if (!scene.only_forged) draw_devices();
 }
 
 /* When all nodes are open: until then a loss is the end. */
 static void draw_losses(void) {
+  if (scene.only_forged || sim_below(16) == 0) draw_forging();
+  if (scene.only_forged) return;
   if (sim_below(4)) draw_deaths();
   if (sim_below(4) == 0) draw_cut();
 }
@@ -291,6 +332,18 @@ static void check_failed(int r) {
   if (must_go_on(part)) sim_fail("node %d ends with an error, though its part may go on", r);
 }
 
+/* What no node sends ends nobody but its sender. (Where one node alone has got it, another one that hears of the cut
+ * between both cannot know which of them to believe.) */
+static void check_forged(void) {
+  const uint32_t others = ((1u << scene.n) - 1) & ~(1u << scene.hostile);
+  if (!scene.only_forged || !scene.to_all || scene.job.fault_stops || scene.n_losses > 0) return;
+  int finished = 0; /* and perhaps left, and were missed by those that were a little later */
+  for (int r = 0; r < scene.n; r++) finished += r != scene.hostile && scene.nodes[r].fate == FINISHED;
+  if (must_go_on(others) && 2 * finished < scene.n - 1)
+    sim_fail("%d nodes have finished of %d others than node %d, which was hostile", finished, scene.n - 1,
+             scene.hostile);
+}
+
 /* Nodes leave as they finish, in any order: nothing of that may look like a loss. */
 static void check_ends(void) {
   if (scene.n_losses > 0 || scene.silent) return;
@@ -311,6 +364,7 @@ static void check_stops(void) {
 }
 
 static void check_cuts(void) {
+  if (scene.hostile >= 0) return; /* its word may keep two parts apart */
   for (int a = 0; a < scene.n; a++)
     for (int b = a + 1; b < scene.n; b++) {
       if (!(scene.cut[a] >> b & 1) || sim_link_is_dead(a) || sim_link_is_dead(b) || scene.silence[a][b] < 0) continue;
@@ -357,6 +411,8 @@ static void run_schedule(void *arg) {
     if (scene.nodes[r].fate == FINISHED) check_finished(r);
     if (scene.nodes[r].fate == FAILED) check_failed(r);
   }
+  seen.forged += sim_forge_count();
+  check_forged();
   check_ends();
   check_stops();
   check_cuts();
@@ -381,10 +437,11 @@ int main(void) {
   }
   if (failures) return 1;
   printf(
-      "%ld schedules in %.1f s: %ld nodes died, %ld cuts, %ld faults and %ld hangs planned, %ld devices lost; %ld "
+      "%ld schedules in %.1f s: %ld nodes died, %ld cuts, %ld messages forged and %ld times their sender refused, %ld "
+      "faults and %ld hangs planned, %ld devices lost; %ld "
       "nodes finished, %ld of them since one was asked to stop, %ld ended with an error; %ld times a node changed its "
       "shares, %ld times memory was short for them; %ld steps of a lone device, %ld parts of steps redone\n",
-      n, (double)(clock() - begun) / CLOCKS_PER_SEC, seen.died, seen.cuts, seen.faults, seen.hangs, seen.lost,
-      seen.finished, seen.stopped, seen.failed, seen.changed, seen.refused, seen.lone, seen.redone);
+      n, (double)(clock() - begun) / CLOCKS_PER_SEC, seen.died, seen.cuts, seen.forged, seen.refused_nodes, seen.faults,
+      seen.hangs, seen.lost, seen.finished, seen.stopped, seen.failed, seen.changed, seen.refused, seen.lone, seen.redone);
   return 0;
 }

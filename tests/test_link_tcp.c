@@ -56,15 +56,45 @@ CHECK_TEST(cases) {
   }
 }
 
-CHECK_TEST(wrong_size) {
-  tcp_fleet *const f = open_fleet(d, 2, 0);
-  char bytes[200] = "abc";
+/* Node 0 of `f` is lost to its node 1, once, whatever else it has sent, and node 1 to it. */
+static void expect_refused(tcp_fleet *f) {
   cvy_link *const a = f->items[0].link, *const b = f->items[1].link;
-  check_ok(cvy_link_send(a, 1, CVY_LINK_UP, bytes, 100));
-  check_fails(cvy_link_receive(b, 0, CVY_LINK_UP, bytes, 99), CVY_E_MISMATCH, "100 bytes where this node expects 99");
-  check_ok(cvy_link_send(a, 1, CVY_LINK_CONTROL, bytes, 8));
-  check_fails(cvy_link_receive(b, 0, CVY_LINK_CONTROL, bytes, 9), CVY_E_MISMATCH, "8 bytes where this node expects 9");
+  char byte = 0;
+  int from = -1;
+  assert_int_equal(cvy_link_poll(b, 10, &from), CVY_LINK_SILENT);
+  assert_int_equal(from, 0);
+  assert_int_equal(cvy_link_poll(b, 0, &from), CVY_LINK_NOTHING);
+  assert_int_equal(cvy_link_receive(b, 0, CVY_LINK_CONTROL, &byte, 1), CVY_E_INTERRUPTED);
+  assert_int_equal(cvy_link_send(b, 0, CVY_LINK_DOWN, &byte, 1), CVY_E_INTERRUPTED);
+  assert_int_equal(cvy_link_poll(a, 10, &from), CVY_LINK_SILENT);
   tcp_fleet_close(f);
+}
+
+/* Of data and of control messages: two come, and the second one is no news. */
+CHECK_TEST(wrong_size) {
+  char bytes[200] = "abc";
+  int from = -1;
+  tcp_fleet *f = open_fleet(d, 2, 0);
+  check_ok(cvy_link_send(f->items[0].link, 1, CVY_LINK_UP, bytes, 100));
+  check_fails(cvy_link_receive(f->items[1].link, 0, CVY_LINK_UP, bytes, 99), CVY_E_INTERRUPTED,
+              "sent a message of 100 bytes where this node expects 99");
+  expect_refused(f);
+  f = open_fleet(d, 2, 0);
+  for (int i = 0; i < 2; i++) check_ok(cvy_link_send(f->items[0].link, 1, CVY_LINK_CONTROL, bytes, 8));
+  assert_int_equal(cvy_link_poll(f->items[1].link, 10, &from), CVY_LINK_MESSAGE);
+  check_fails(cvy_link_receive(f->items[1].link, 0, CVY_LINK_CONTROL, bytes, 9), CVY_E_INTERRUPTED,
+              "sent a message of 8 bytes where this node expects 9");
+  expect_refused(f);
+}
+
+CHECK_TEST(refused) {
+  tcp_fleet *const f = open_fleet(d, 2, 0);
+  char byte = 0;
+  check_ok(cvy_link_send(f->items[0].link, 1, CVY_LINK_CONTROL, &byte, 1));
+  usleep(50000); /* it is there, and is no news any more */
+  cvy_link_refuse(f->items[1].link, 0, "does what no node does");
+  cvy_link_refuse(f->items[1].link, 0, "does it again");
+  expect_refused(f);
 }
 
 /* ---- a node that leaves in order ---- */

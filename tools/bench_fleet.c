@@ -11,6 +11,7 @@
 #include "src/run/muster.h"
 #include "src/share/scaling.h"
 #include "src/share/split.h"
+#include "src/team/fleet_words.h"
 #include "src/team/inside.h"
 #include "src/team/link_rate.h"
 #include "tools/bench.h"

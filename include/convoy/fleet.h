@@ -24,7 +24,7 @@ typedef struct cvy_fleet_params {
   int node;              /* this one's rank */
   int port;              /* of nodes without one of their own */
   const char *key_file;  /* only programs that have the same bytes can join; NULL: any that knows the protocol */
-  double wait_seconds;   /* for the others; 0: 600 */
+  double wait_seconds;   /* for the others, and then for each of their words before the first step; 0: 600 */
   double silent_seconds; /* a node that does not answer for so long is lost; 0: 10 */
   const cvy_stop *stop;  /* ends the wait; NULL: none */
 } cvy_fleet_params;
@@ -40,6 +40,11 @@ cvy_status cvy_fleet_meet_started(double wait_seconds, cvy_fleet **out);
 
 /* How many processes an MPI launcher has started, this one included; 1: alone, or the environment is wrong. */
 int cvy_fleet_started(void);
+
+/* True for a fleet whose nodes have found each other by TCP, if a call has failed (CVY_E_IO) before the first step of a
+ * team since another node was lost, or was refused: it has sent what no node sends, or is about to do something else
+ * than node 0. The caller may close the fleet and wait for the right nodes. fleet NULL: false. */
+bool cvy_fleet_may_meet_again(const cvy_fleet *fleet);
 
 /* Tells the other nodes that this one leaves, and frees the fleet. Its team must be destroyed before. */
 void cvy_fleet_close(cvy_fleet **fleet);

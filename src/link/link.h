@@ -48,6 +48,7 @@ typedef struct cvy_link_fns {
   cvy_link_news (*poll)(cvy_link *link, double seconds, int *from);
   void (*interrupt)(cvy_link *link);
   void (*renew)(cvy_link *link, uint32_t round);
+  void (*refuse)(cvy_link *link, int node, const char *why);
   void (*close)(cvy_link *link);
 } cvy_link_fns;
 
@@ -67,8 +68,8 @@ static inline cvy_status cvy_link_send(cvy_link *link, int to, cvy_stream stream
   return link->fns->send(link, to, stream, data, bytes);
 }
 
-/* Waits for the next message from node `from`, which has exactly so many bytes. CVY_E_MISMATCH: it has another size
- * (logged). CVY_E_INTERRUPTED: as for send. CVY_E_MEMORY. */
+/* Waits for the next message from node `from`, which has exactly so many bytes: a node that sends another number is
+ * refused. CVY_E_INTERRUPTED: as for send, or the node was refused. CVY_E_MEMORY. */
 static inline cvy_status cvy_link_receive(cvy_link *link, int from, cvy_stream stream, void *data, size_t bytes) {
   return link->fns->receive(link, from, stream, data, bytes);
 }
@@ -86,6 +87,11 @@ static inline void cvy_link_interrupt(cvy_link *link) { link->fns->interrupt(lin
  * left of UP and DOWN here. Messages of `round` that came earlier are kept. No thread may be inside a send or receive
  * of UP or DOWN. */
 static inline void cvy_link_renew(cvy_link *link, uint32_t round) { link->fns->renew(link, round); }
+
+/* Node `node` has sent what no node sends, or does not do its part: it is lost to this one (CVY_LINK_SILENT), and the
+ * log has its name and `why`, which goes on with the sentence "node 2 (pc3) ". A node that is lost already, or has
+ * left, stays so without a word. Any thread. */
+static inline void cvy_link_refuse(cvy_link *link, int node, const char *why) { link->fns->refuse(link, node, why); }
 
 /* Sends what is under way, leaves, and frees the link. No thread may use it. */
 static inline void cvy_link_close(cvy_link **link) {

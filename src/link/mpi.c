@@ -47,6 +47,11 @@ static bool means_lost(int code) {
   return error_class == PROC_FAILED || error_class == PROC_FAILED_PENDING;
 }
 
+static bool means_large(int code) {
+  int error_class = MPI_SUCCESS;
+  return MPI_Error_class(code, &error_class) == MPI_SUCCESS && error_class == MPI_ERR_TRUNCATE;
+}
+
 /* "Open MPI v4.1.4, package: …" and "MPICH Version:\t4.0.2\n…" become a name and a number. */
 static void name_library(char *out, size_t bytes) {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -158,6 +163,7 @@ static cvy_mpi_outcome outcome_of(const MPI_Status *status, int code, int *bytes
   int cancelled = 0;
   if (code != MPI_SUCCESS) {
     if (means_lost(code)) return CVY_MPI_LOST;
+    if (means_large(code)) return CVY_MPI_LARGE;
     failed("a message", code);
     return CVY_MPI_FAILED;
   }

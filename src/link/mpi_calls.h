@@ -11,7 +11,7 @@
 
 #include "src/link/link.h"
 
-enum { CVY_MPI_VERSION = 4, CVY_MPI_HOST_BYTES = 64 };
+enum { CVY_MPI_VERSION = 5, CVY_MPI_HOST_BYTES = 64 };
 
 typedef struct cvy_mpi_facts {
   int rank, size;
@@ -23,7 +23,8 @@ typedef struct cvy_mpi_facts {
 typedef enum cvy_mpi_outcome {
   CVY_MPI_DONE,
   CVY_MPI_CANCELLED,
-  CVY_MPI_LOST, /* the other process has ended */
+  CVY_MPI_LOST,  /* the other process has ended */
+  CVY_MPI_LARGE, /* a message has come that is larger than the memory for it */
   CVY_MPI_FAILED
 } cvy_mpi_outcome;
 

@@ -104,6 +104,7 @@ typedef struct cvy_mpi_node {
   uint64_t heard_ns;                         /* when something has come from it */
   bool lost;                                 /* its process has ended, it is silent, or it said goodbye */
   bool silent;                               /* lost, but it may be running */
+  bool refused;                              /* silent, for it has sent what no node sends: all of it is dropped */
   bool left;                                 /* it said goodbye, having sent so many messages: */
   uint32_t sent[CVY_MPI_DATA_STREAMS];
   bool reported; /* poll has returned the loss */
@@ -140,6 +141,8 @@ cvy_mpi_control *cvy_mpi_control_new(int to, int kind, const void *data, size_t 
 void cvy_mpi_leave_control(cvy_mpi_link *link, cvy_mpi_control *message);
 /* Sends and receives of UP and DOWN fail until the next round. */
 void cvy_mpi_end_round(cvy_mpi_link *link);
+/* The node has sent what no node sends: it is lost, with its name and `why` in the log, if it is not yet. */
+void cvy_mpi_refuse(cvy_mpi_link *link, int rank, const char *why);
 /* MPI has requests that may never end. */
 bool cvy_mpi_has_silent(const cvy_mpi_link *link);
 

@@ -95,17 +95,22 @@ static cvy_status receive_control(cvy_mpi_link *l, int from, void *data, size_t 
   cvy_mpi_node *const n = &l->nodes[from];
   cvy_mutex_lock(&l->lock);
   while (!n->received && !n->lost) cvy_cond_wait(&l->news, &l->lock);
-  cvy_mpi_control *const c = n->received;
+  cvy_mpi_control *const c = n->refused ? NULL : n->received;
   if (c) {
     n->received = c->next;
     if (!n->received) n->received_last = NULL;
   }
+  if (!c) {
+    status = CVY_E_INTERRUPTED;
+  } else if ((size_t)c->bytes != bytes) {
+    char why[120];
+    snprintf(why, sizeof why, "sent a message of %d bytes where this node expects %zu", c->bytes, bytes);
+    cvy_mpi_refuse(l, from, why);
+    status = CVY_E_INTERRUPTED;
+  } else if (bytes) {
+    memcpy(data, c->data, bytes);
+  }
   cvy_mutex_unlock(&l->lock);
-  if (!c) return CVY_E_INTERRUPTED;
-  CVY_REQUIRE((size_t)c->bytes == bytes, CVY_E_MISMATCH, "%s: a message from %s has %d bytes where %zu are expected",
-              l->base.kind, l->base.names[from], c->bytes, bytes);
-  if (bytes) memcpy(data, c->data, bytes);
-fail:
   cvy_free(c);
   return status;
 }
@@ -129,10 +134,11 @@ static cvy_link_news next_news(cvy_mpi_link *l, int *from) {
   for (int k = 0; k < l->base.size; k++) {
     const int i = (l->next_polled + k) % l->base.size;
     cvy_mpi_node *const n = &l->nodes[i];
-    if (!n->received && (!n->lost || n->reported)) continue;
+    const bool message = n->received && !n->refused;
+    if (!message && (!n->lost || n->reported)) continue;
     l->next_polled = i + 1;
     *from = i;
-    if (n->received) return CVY_LINK_MESSAGE;
+    if (message) return CVY_LINK_MESSAGE;
     n->reported = true;
     return n->left ? CVY_LINK_LEFT : n->silent ? CVY_LINK_SILENT : CVY_LINK_ENDED;
   }
@@ -170,6 +176,13 @@ static void mpi_renew(cvy_link *link, uint32_t round) {
   for (int i = 0; i < l->base.size; i++)
     if (l->nodes[i].lost && !l->nodes[i].left && !l->nodes[i].reported) l->ended = true;
   cvy_mpi_leave_work(l);
+  cvy_mutex_unlock(&l->lock);
+}
+
+static void mpi_refuse(cvy_link *link, int node, const char *why) {
+  cvy_mpi_link *const l = of(link);
+  cvy_mutex_lock(&l->lock);
+  cvy_mpi_refuse(l, node, why);
   cvy_mutex_unlock(&l->lock);
 }
 
@@ -252,6 +265,7 @@ cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, double wait_seconds, 
                                    .poll = mpi_poll,
                                    .interrupt = mpi_interrupt,
                                    .renew = mpi_renew,
+                                   .refuse = mpi_refuse,
                                    .close = mpi_close};
   cvy_status status = CVY_OK;
   bool running = false, good = true;

@@ -2,6 +2,7 @@
  * The MPI thread: it fulfils what other threads have left, and makes of what MPI says news for them. Outline: any
  * thread, sends, receives, the thread. */
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 
@@ -73,6 +74,19 @@ static void lose_silent(cvy_mpi_link *l, int rank, const char *why) {
   lose(l, rank);
 }
 
+void cvy_mpi_refuse(cvy_mpi_link *l, int rank, const char *why) {
+  cvy_mpi_node *const n = &l->nodes[rank];
+  if (n->lost) return;
+  n->refused = true;
+  lose_silent(l, rank, why);
+}
+
+static void refuse_size(cvy_mpi_link *l, int rank, unsigned long long came, size_t expected) {
+  char why[120];
+  snprintf(why, sizeof why, "sent a message of %llu bytes where this node expects %zu", came, expected);
+  cvy_mpi_refuse(l, rank, why);
+}
+
 /* A process cannot start MPI again: from here on the link only fails. */
 static void broken(cvy_mpi_link *l) {
   if (l->state == CVY_MPI_BROKEN) return;
@@ -141,10 +155,9 @@ static void decide(cvy_mpi_link *l, int rank, cvy_mpi_incoming *in) {
       memcpy(in->data, in->first.data + sizeof in->head, in->taken);
       in->phase = CVY_MPI_DELIVERED;
     } else {
-      cvy_log_error("%s: a message from %s has %llu bytes where %zu are expected", l->base.kind, l->base.names[rank],
-                    (unsigned long long)in->head.bytes, in->bytes);
+      refuse_size(l, rank, in->head.bytes, in->bytes);
       in->phase = CVY_MPI_DROPPED;
-      answer(in, CVY_E_MISMATCH);
+      answer(in, CVY_E_INTERRUPTED);
     }
   }
 }
@@ -201,7 +214,9 @@ static void piece_received(cvy_mpi_link *l, cvy_mpi_request *r, const cvy_mpi_do
   in->under_way--;
   if (done->outcome == CVY_MPI_CANCELLED) in->taken -= (size_t)r->bytes;
   if (done->outcome != CVY_MPI_DONE) return;
-  if (done->bytes != r->bytes) {
+  if (done->bytes != r->bytes && done->bytes != 0) {
+    cvy_mpi_refuse(l, r->node, "sent a piece of a message of a wrong length");
+  } else if (done->bytes != r->bytes) {
     in->withdrawn = true; /* the empty piece: those behind it do not come */
     cancel_pieces(l, in);
   } else if (in->phase == CVY_MPI_DELIVERED) {
@@ -211,8 +226,13 @@ static void piece_received(cvy_mpi_link *l, cvy_mpi_request *r, const cvy_mpi_do
 
 static void head_received(cvy_mpi_link *l, cvy_mpi_request *r, const cvy_mpi_done *done) {
   cvy_mpi_incoming *const in = &l->nodes[r->node].in[r->stream];
+  const size_t bytes = (size_t)done->bytes, room = CVY_MPI_HEAD_BYTES - sizeof in->head;
   if (done->outcome != CVY_MPI_DONE) return;
-  memcpy(&in->head, r->data, sizeof in->head);
+  if (bytes >= sizeof in->head) memcpy(&in->head, r->data, sizeof in->head);
+  if (bytes < sizeof in->head || bytes - sizeof in->head != (in->head.bytes < room ? in->head.bytes : room)) {
+    cvy_mpi_refuse(l, r->node, "sent the head of a message that is no head");
+    return;
+  }
   in->phase = CVY_MPI_HELD;
 }
 
@@ -235,15 +255,21 @@ static void take_message(cvy_mpi_link *l, int rank, int bytes) {
 static void control_received(cvy_mpi_link *l, cvy_mpi_request *r, const cvy_mpi_done *done) {
   cvy_mpi_node *const from = &l->nodes[r->node];
   const int kind = from->control_data[0];
+  const bool bye = kind == CVY_MPI_KIND_BYE, message = kind == CVY_MPI_KIND_MESSAGE;
   if (done->outcome != CVY_MPI_DONE || l->state == CVY_MPI_BROKEN || from->silent) return;
-  if (kind == CVY_MPI_KIND_BYE) {
+  const int wanted = bye ? 1 + (int)sizeof from->sent : message ? done->bytes : 1;
+  if (done->bytes < 1 || kind > CVY_MPI_KIND_CUT || done->bytes != wanted) {
+    cvy_mpi_refuse(l, r->node, "sent a control message of unknown kind or wrong length");
+    return;
+  }
+  if (bye) {
     memcpy(from->sent, from->control_data + 1, sizeof from->sent);
     from->left = true;
     lose(l, r->node);
     return; /* it sends no more */
   }
   if (kind == CVY_MPI_KIND_CUT) lose_silent(l, r->node, "has not heard this node for too long");
-  if (kind == CVY_MPI_KIND_MESSAGE) take_message(l, r->node, done->bytes - 1);
+  if (message) take_message(l, r->node, done->bytes - 1);
   if (!from->silent) begin_receive(l, r, from->control_data, sizeof from->control_data);
 }
 
@@ -254,6 +280,7 @@ static void handle(cvy_mpi_link *l, const cvy_mpi_done *done) {
   r->under_way = false;
   if (receives && done->outcome == CVY_MPI_DONE) l->nodes[rank].heard_ns = l->looked_ns;
   if (done->outcome == CVY_MPI_LOST) lose(l, rank);
+  if (done->outcome == CVY_MPI_LARGE) cvy_mpi_refuse(l, rank, "sent a message that is larger than any node sends");
   if (done->outcome == CVY_MPI_FAILED) broken(l);
   switch (r->kind) {
     case CVY_MPI_SEND_PIECE: piece_sent(l, r); break;

@@ -3,6 +3,7 @@
 #include "src/link/tcp.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -63,6 +64,14 @@ static void take_stored(cvy_tcp *t, cvy_inbox *inbox, uint8_t *to) {
   if (cvy_inbox_credit(inbox)) cvy_tcp_wake(t);
 }
 
+static void refuse_size(cvy_tcp *t, cvy_tcp_peer *p, uint64_t came, size_t expected) CVY_HOLDS(t->lock);
+static void refuse_size(cvy_tcp *t, cvy_tcp_peer *p, uint64_t came, size_t expected) {
+  char why[120];
+  snprintf(why, sizeof why, "sent a message of %llu bytes where this node expects %zu", (unsigned long long)came,
+           expected);
+  cvy_tcp_refuse(t, p, why);
+}
+
 static cvy_status tcp_receive(cvy_link *link, int from, cvy_stream stream, void *data, size_t bytes) {
   cvy_tcp *const t = (cvy_tcp *)link;
   CVY_ASSERT(from >= 0 && from < link->size && from != link->rank);
@@ -73,12 +82,12 @@ static cvy_status tcp_receive(cvy_link *link, int from, cvy_stream stream, void 
   bool done = false;
   cvy_mutex_lock(&t->lock);
   while (!done) {
-    const cvy_inbox_message *const m = control || !t->round_over ? cvy_inbox_first(inbox) : NULL;
+    const bool open = !p->refused && (control || !t->round_over);
+    const cvy_inbox_message *const m = open ? cvy_inbox_first(inbox) : NULL;
     const bool mine = m && (control || m->round == t->round);
     if (mine && m->bytes != bytes) {
-      cvy_log_error("node %d (%s) sent a message of %llu bytes where this node expects %zu", from, t->names[from],
-                    (unsigned long long)m->bytes, bytes);
-      status = CVY_E_MISMATCH, done = true;
+      refuse_size(t, p, m->bytes, bytes);
+      status = CVY_E_INTERRUPTED, done = true;
     } else if (mine && m->arrived > m->taken) {
       take_stored(t, inbox, (uint8_t *)data + m->taken);
     } else if (mine && m->taken == m->bytes) {
@@ -107,7 +116,7 @@ static cvy_link_news look(cvy_tcp *t, int *from) {
     cvy_tcp_peer *const p = &t->peers[rank];
     if (rank == t->link.rank) continue;
     const cvy_inbox_message *const m = cvy_inbox_first(&p->inboxes[CVY_LINK_CONTROL]);
-    const bool message = m && m->arrived == m->bytes;
+    const bool message = m && m->arrived == m->bytes && !p->refused;
     if (!message && (!is_gone(p) || p->told)) continue;
     if (!message) p->told = true;
     *from = rank;
@@ -157,6 +166,14 @@ static void tcp_renew(cvy_link *link, uint32_t round) {
   cvy_mutex_unlock(&t->lock);
 }
 
+static void tcp_refuse(cvy_link *link, int node, const char *why) {
+  cvy_tcp *const t = (cvy_tcp *)link;
+  CVY_ASSERT(node >= 0 && node < link->size && node != link->rank);
+  cvy_mutex_lock(&t->lock);
+  cvy_tcp_refuse(t, &t->peers[node], why);
+  cvy_mutex_unlock(&t->lock);
+}
+
 static void free_link(cvy_tcp *t) {
   for (int i = 0; t->peers && i < t->link.size; i++) {
     cvy_tcp_peer *const p = &t->peers[i];
@@ -189,7 +206,8 @@ static void tcp_close(cvy_link *link) {
   free_link(t);
 }
 
-static const cvy_link_fns functions = {tcp_send, tcp_receive, tcp_poll, tcp_interrupt, tcp_renew, tcp_close};
+static const cvy_link_fns functions = {tcp_send,  tcp_receive, tcp_poll, tcp_interrupt,
+                                       tcp_renew, tcp_refuse,  tcp_close};
 
 static double or_else(double value, double otherwise) { return value > 0 ? value : otherwise; }
 

@@ -40,6 +40,7 @@ typedef struct cvy_tcp_peer {
   cvy_link_news lost;          /* ENDED, SILENT, or NOTHING: it is not lost */
   bool told;                   /* that it is lost or has left, by poll */
   bool left, ended;            /* it has said BYE; its side of the connection has ended */
+  bool refused;                /* it has sent what no node sends: nothing that came from it matters any more */
   uint64_t heard_ns, spoke_ns; /* when bytes came last; when this node last wrote some */
 
   /* reading */
@@ -90,6 +91,8 @@ void *cvy_tcp_io_main(void *link);
 void cvy_tcp_wake(cvy_tcp *t) CVY_HOLDS(t->lock);
 /* The node is lost: ends the round, wakes all waits. why: for the log; NULL: without a message. */
 void cvy_tcp_lose(cvy_tcp *t, cvy_tcp_peer *p, cvy_link_news news, const char *why) CVY_HOLDS(t->lock);
+/* The same for one that has sent what no node sends; one that has left does not leave a second time. */
+void cvy_tcp_refuse(cvy_tcp *t, cvy_tcp_peer *p, const char *why) CVY_HOLDS(t->lock);
 /* All sends and receives of UP and DOWN that wait see that the round is over. */
 void cvy_tcp_end_round(cvy_tcp *t) CVY_HOLDS(t->lock);
 

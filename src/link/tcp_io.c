@@ -40,6 +40,12 @@ void cvy_tcp_lose(cvy_tcp *t, cvy_tcp_peer *p, cvy_link_news news, const char *w
   cvy_tcp_wake(t);
 }
 
+/* It runs, so that it is not known to have ended. */
+void cvy_tcp_refuse(cvy_tcp *t, cvy_tcp_peer *p, const char *why) {
+  p->refused = true;
+  if (!p->left) cvy_tcp_lose(t, p, CVY_LINK_SILENT, why);
+}
+
 /* A sign of life so often that a few may be late. */
 static uint64_t ping_ns(const cvy_tcp *t) { return t->silent_ns / 4 < SECOND_NS ? t->silent_ns / 4 : SECOND_NS; }
 static bool is_live(const cvy_tcp_peer *p) { return p->fd >= 0 && !p->lost && !p->left; }

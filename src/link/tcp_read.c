@@ -11,10 +11,6 @@ enum { BUDGET = 1024 * 1024, DROPPED = 64 * 1024 };
 
 static uint32_t own_round(const cvy_tcp *t, cvy_stream stream) { return stream == CVY_LINK_CONTROL ? 0 : t->round; }
 
-/* The other node does what no Convoy does. It runs, so that it is not known to have ended. */
-static void breach(cvy_tcp *t, cvy_tcp_peer *p, const char *why) CVY_HOLDS(t->lock);
-static void breach(cvy_tcp *t, cvy_tcp_peer *p, const char *why) { cvy_tcp_lose(t, p, CVY_LINK_SILENT, why); }
-
 static void tell(cvy_tcp *t, cvy_tcp_peer *p, cvy_stream stream) CVY_HOLDS(t->lock);
 static void tell(cvy_tcp *t, cvy_tcp_peer *p, cvy_stream stream) {
   cvy_cond_wake_all(&p->arrived[stream]);
@@ -35,18 +31,19 @@ static void begin_frame(cvy_tcp *t, cvy_tcp_peer *p) {
   const char *const why = cvy_frame_read(p->header, t->most_bytes, f);
   p->n_header = 0;
   if (why) {
-    breach(t, p, why);
+    cvy_tcp_refuse(t, p, why);
     return;
   }
   p->n_body = f->bytes;
   switch (f->kind) {
-    case CVY_FRAME_START: breach(t, p, "begins a second time"); break;
+    case CVY_FRAME_START: cvy_tcp_refuse(t, p, "begins a second time"); break;
     case CVY_FRAME_PING: break;
     case CVY_FRAME_BYE: leave(t, p); break;
     case CVY_FRAME_CUT: cvy_tcp_lose(t, p, CVY_LINK_SILENT, "has not heard this node for too long"); break;
     case CVY_FRAME_CREDIT: {
       cvy_tcp_outbox *const o = &p->outboxes[f->stream];
-      if (f->value < o->limit || f->value > o->cost + CVY_TCP_WINDOW) breach(t, p, "has more room than there is");
+      if (f->value < o->limit || f->value > o->cost + CVY_TCP_WINDOW)
+        cvy_tcp_refuse(t, p, "has more room than there is");
       else o->limit = f->value;
       break;
     }
@@ -54,13 +51,14 @@ static void begin_frame(cvy_tcp *t, cvy_tcp_peer *p) {
       cvy_inbox *const inbox = &p->inboxes[CVY_LINK_CONTROL];
       f->stream = CVY_LINK_CONTROL;
       inbox->granted = inbox->back + inbox->window; /* its sender does not ask */
-      if (!cvy_inbox_begin(inbox, true, 0, f->bytes, f->bytes, 0)) breach(t, p, "sends too many control messages");
+      if (!cvy_inbox_begin(inbox, true, 0, f->bytes, f->bytes, 0))
+        cvy_tcp_refuse(t, p, "sends too many control messages");
       else if (f->bytes == 0) tell(t, p, CVY_LINK_CONTROL);
       break;
     }
     case CVY_FRAME_DATA:
       if (!cvy_inbox_begin(&p->inboxes[f->stream], f->first, f->round, f->value, f->bytes, t->round))
-        breach(t, p, "sends what it may not");
+        cvy_tcp_refuse(t, p, "sends what it may not");
       else if (f->bytes == 0) tell(t, p, f->stream);
       break;
   }

@@ -10,7 +10,10 @@
 #include "src/base/file.h"
 #include "src/base/mem.h"
 #include "src/run/checkpoint.h"
-#include "src/team/nodes.h"
+#include "src/team/fleet_words.h"
+
+/* Of a head's checkpoint: more than any network here has. */
+static const size_t MOST_BYTES = (size_t)64 << 30;
 
 /* Opens bytes that came over the link as a file in memory. */
 static cvy_status open_bytes(const void *data, size_t bytes, cvy_checkpoint **out) {
@@ -46,7 +49,7 @@ cvy_status cvy_checkpoint_open_fleet(const char *dir, cvy_fleet *fleet, cvy_chec
       data = content;
     }
   }
-  CVY_TRY(cvy_fleet_spread(fleet, &data, &bytes));
+  CVY_TRY(cvy_fleet_spread(fleet, &data, &bytes, MOST_BYTES));
   if (bytes > 0 && !*out) CVY_TRY(open_bytes(data, bytes, out));
 fail:
   if (status != CVY_OK) cvy_checkpoint_close(out);

@@ -3,20 +3,16 @@
 
 #include <string.h>
 
+#include "src/base/clock.h"
 #include "src/base/mem.h"
+#include "src/team/standing.h"
 
-enum { MAGIC = 0x43564131 };
-enum { GOES_ON, HAS_LOST, WAS_ASKED }; /* why the run ends */
+/* So often may a node ask for another round while no operation gets done: more than a fleet can lose. */
+enum { ASKS_MOST = 1024 };
+/* After so long this node's own link knows what has become of a node that others know to have ended. */
+static const double DOUBT_S = 30;
 
-typedef struct message {
-  uint32_t magic, round;
-  uint64_t view;
-  uint64_t ended; /* nodes that the sender knows to have ended */
-  int64_t done;
-  uint8_t stops;                          /* GOES_ON, HAS_LOST, WAS_ASKED */
-  uint8_t devices[CVY_FLEET_DEVICES / 8]; /* bit i % 8 of byte i / 8: device i of the sender works */
-} message;
-_Static_assert(sizeof(message) <= CVY_CONTROL_BYTES, "a standing is one control message");
+typedef cvy_standing_message message;
 
 struct cvy_agree {
   cvy_fleet *fleet;
@@ -28,8 +24,12 @@ struct cvy_agree {
   bool told[CVY_NODES_MOST];
   message inbox[CVY_NODES_MOST]; /* the newest of each node: it stands for all before it */
   bool fresh[CVY_NODES_MOST];
+  int asks[CVY_NODES_MOST]; /* for another round, by each node, since an operation was done */
+  bool doubts;              /* a meeting waits for what this node's own link knows of a node */
   /* of the exchange thread, in a meeting: */
   uint64_t view;
+  int64_t counted;        /* as in own, of the newest meeting */
+  uint64_t claimed, outs; /* nodes that have ended, say others; nodes that go on without this one */
   bool heard[CVY_NODES_MOST];
   message said[CVY_NODES_MOST]; /* by those that were heard */
   int stopper;
@@ -57,12 +57,24 @@ void cvy_agree_destroy(cvy_agree **agree) {
 /* ---- monitor ---- */
 
 static void note_message(cvy_agree *a, int from, const message *m) {
+  cvy_standing_facts facts = {.size = cvy_fleet_size(a->fleet),
+                              .self = cvy_fleet_rank(a->fleet),
+                              .from = from,
+                              .view = cvy_fleet_view(a->fleet),
+                              .devices = cvy_fleet_devices_of(a->fleet, from)};
   cvy_roster_lock(a->roster);
-  a->inbox[from] = *m;
-  a->fresh[from] = true;
-  if (cvy_fleet_has(a->fleet, from) && m->round > a->round) cvy_roster_halt(a->roster);
-  cvy_roster_wake(a->roster);
+  facts.round = a->round;
+  const char *why = cvy_standing_wrong(m, &facts);
+  const bool asks = cvy_fleet_has(a->fleet, from) && m->round > a->round;
+  if (!why && asks && ++a->asks[from] > ASKS_MOST) why = "asks for round after round, in which nothing gets done";
+  if (!why) {
+    a->inbox[from] = *m;
+    a->fresh[from] = true;
+    if (asks) cvy_roster_halt(a->roster);
+    cvy_roster_wake(a->roster);
+  }
   cvy_roster_unlock(a->roster);
+  if (why) cvy_link_refuse(cvy_fleet_link(a->fleet), from, why);
 }
 
 static void note_gone(cvy_agree *a, int r, cvy_link_news how) {
@@ -84,10 +96,12 @@ void cvy_agree_listen(cvy_agree *a, double seconds) {
     case CVY_LINK_ENDED:
     case CVY_LINK_SILENT: note_gone(a, from, news); break;
     case CVY_LINK_MESSAGE:
-      if (cvy_link_receive(link, from, CVY_LINK_CONTROL, &m, sizeof m) == CVY_OK && m.magic == MAGIC)
-        note_message(a, from, &m);
+      if (cvy_link_receive(link, from, CVY_LINK_CONTROL, &m, sizeof m) == CVY_OK) note_message(a, from, &m);
       break;
   }
+  cvy_roster_lock(a->roster);
+  if (a->doubts) cvy_roster_wake(a->roster); /* the meeting looks at the clock */
+  cvy_roster_unlock(a->roster);
 }
 
 bool cvy_agree_has_news(const cvy_agree *a) {
@@ -106,16 +120,22 @@ void cvy_agree_stop(cvy_agree *a) {
 
 /* ---- a meeting ---- */
 
-/* It will not go on, that is certain. */
-static bool has_ended(const cvy_agree *a, int r) { return a->gone[r] == CVY_LINK_ENDED || a->gone[r] == CVY_LINK_LEFT; }
+/* It will not go on, that is certain. Others are believed where this node's own link has lost it, too. */
+static bool has_ended(const cvy_agree *a, int r) {
+  const uint64_t bit = cvy_view_bit(r);
+  if (a->outs & bit) return false;
+  return a->gone[r] == CVY_LINK_ENDED || a->gone[r] == CVY_LINK_LEFT ||
+         (a->gone[r] == CVY_LINK_SILENT && a->claimed & bit);
+}
 
 static message standing_of(const cvy_agree *a, const cvy_standing *own) CVY_HOLDS(a->roster);
 static message standing_of(const cvy_agree *a, const cvy_standing *own) {
   const int n = cvy_fleet_devices_of(a->fleet, cvy_fleet_rank(a->fleet));
-  message m = {.magic = MAGIC, .round = a->round, .view = a->view, .done = own->done};
-  if (own->stops) m.stops = HAS_LOST;
+  message m = {.magic = CVY_STANDING_MAGIC, .round = a->round, .view = a->view, .done = own->done};
+  if (own->stops) m.stops = CVY_STANDING_HAS_LOST;
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
     if (has_ended(a, r)) m.ended |= cvy_view_bit(r);
+  m.ended |= a->claimed & ~a->view; /* each node asks its own link */
   for (int i = 0; i < n; i++) m.devices[i / 8] |= (uint8_t)(own->devices[i] << i % 8);
   return m;
 }
@@ -124,14 +144,11 @@ static message standing_of(const cvy_agree *a, const cvy_standing *own) {
  * them. A node that is lost meanwhile is news of its own. */
 static void say(cvy_agree *a, const message *m) {
   const int self = cvy_fleet_rank(a->fleet);
-  for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
-    if (r != self) (void)cvy_link_send(cvy_fleet_link(a->fleet), r, CVY_LINK_CONTROL, m, sizeof *m);
-}
-
-static bool all_heard(const cvy_agree *a) {
-  for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
-    if (a->view & cvy_view_bit(r) && !a->heard[r]) return false;
-  return true;
+  for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
+    message one = *m;
+    one.ended &= ~cvy_view_bit(r); /* hearsay; it knows better */
+    if (r != self) (void)cvy_link_send(cvy_fleet_link(a->fleet), r, CVY_LINK_CONTROL, &one, sizeof one);
+  }
 }
 
 static void change(cvy_agree *a, uint64_t view, uint32_t round) {
@@ -140,21 +157,23 @@ static void change(cvy_agree *a, uint64_t view, uint32_t round) {
   memset(a->heard, 0, sizeof a->heard);
 }
 
-/* Another node has seen that these have ended. */
-static void note_ended(cvy_agree *a, uint64_t ended) {
-  for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
-    if ((ended & cvy_view_bit(r)) && !has_ended(a, r)) a->gone[r] = CVY_LINK_ENDED;
-  }
-}
-
-static bool take_message(cvy_agree *a, int r, bool *changed) CVY_HOLDS(a->roster);
-static bool take_message(cvy_agree *a, int r, bool *changed) {
+static void take_message(cvy_agree *a, int r, bool *changed) CVY_HOLDS(a->roster);
+static void take_message(cvy_agree *a, int r, bool *changed) {
   const message *const m = &a->inbox[r];
   const bool same_view = m->view == a->view;
   a->fresh[r] = false;
-  if (!(m->view & cvy_view_bit(cvy_fleet_rank(a->fleet)))) return false;
-  if (m->round < a->round) return true;
-  note_ended(a, m->ended);
+  if (!(m->view & cvy_view_bit(cvy_fleet_rank(a->fleet)))) { /* the word of one node: the larger part goes on */
+    a->outs |= cvy_view_bit(r);
+    change(a, a->view & ~cvy_view_bit(r), a->round + 1);
+    *changed = true;
+    return;
+  }
+  if (m->round < a->round) return;
+  if (!cvy_standing_done_fits(m->done, a->counted)) {
+    cvy_link_refuse(cvy_fleet_link(a->fleet), r, "sent a standing with work done that it cannot have done");
+    return; /* its loss is news */
+  }
+  a->claimed |= m->ended;
   if (m->round > a->round || !same_view) {
     change(a, a->view & m->view, m->round + !same_view);
     *changed = true;
@@ -163,25 +182,22 @@ static bool take_message(cvy_agree *a, int r, bool *changed) {
     a->heard[r] = true;
     a->said[r] = *m;
   }
-  return true;
 }
 
-/* Takes in what the monitor has noted. *changed: this node has to speak again. False: the others go on without it. */
-static bool take_news(cvy_agree *a, bool *changed) CVY_HOLDS(a->roster);
-static bool take_news(cvy_agree *a, bool *changed) {
-  for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
-    if (a->view & cvy_view_bit(r) && a->fresh[r] && !take_message(a, r, changed)) return false;
-  }
+/* Takes in what the monitor has noted. *changed: this node has to speak again. */
+static void take_news(cvy_agree *a, bool *changed) CVY_HOLDS(a->roster);
+static void take_news(cvy_agree *a, bool *changed) {
+  for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
+    if (a->view & cvy_view_bit(r) && a->fresh[r]) take_message(a, r, changed);
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
     if (!(a->view & cvy_view_bit(r)) || !a->gone[r] || (a->gone[r] == CVY_LINK_LEFT && a->heard[r])) continue;
     change(a, a->view & ~cvy_view_bit(r), a->round + 1);
     *changed = true;
   }
-  return true;
 }
 
-/* Of the nodes that were there before, this part goes on (see above). */
-static bool may_go_on(const cvy_agree *a, uint64_t before) {
+/* Of the nodes that were there before, this part goes on (see above). believed: nodes that have ended as others say. */
+static bool may_go_on(const cvy_agree *a, uint64_t before, uint64_t believed) {
   int here = 0, were = 0;
   bool first_is_here = false, all_ended = true;
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
@@ -190,7 +206,7 @@ static bool may_go_on(const cvy_agree *a, uint64_t before) {
     if (were == 0) first_is_here = is_here;
     were++;
     here += is_here;
-    all_ended &= is_here || has_ended(a, r);
+    all_ended &= is_here || has_ended(a, r) || (believed & cvy_view_bit(r));
   }
   return all_ended || 2 * here > were || (2 * here == were && first_is_here);
 }
@@ -211,14 +227,32 @@ static void settle(cvy_agree *a, cvy_standing *agreed) {
   }
 }
 
-/* Until all that are there have said the same. False: the others go on without this node. */
-static bool meet(cvy_agree *a, const cvy_standing *own) CVY_HOLDS(a->roster);
-static bool meet(cvy_agree *a, const cvy_standing *own) {
+/* Others know that nodes have ended of which this node's own link knows nothing yet, and it makes a difference. */
+static bool is_in_doubt(const cvy_agree *a, uint64_t before) {
+  uint64_t unknown = 0;
+  for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
+    if (!a->gone[r]) unknown |= a->claimed & ~a->outs & cvy_view_bit(r);
+  return unknown && !may_go_on(a, before, 0) && may_go_on(a, before, unknown);
+}
+
+/* Nodes whose standing is missing. */
+static uint64_t unheard(const cvy_agree *a) {
+  uint64_t nodes = 0;
+  for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
+    if (a->view & cvy_view_bit(r) && !a->heard[r]) nodes |= cvy_view_bit(r);
+  return nodes;
+}
+
+/* Until all that are there have said the same. */
+static void meet(cvy_agree *a, const cvy_standing *own, uint64_t before) CVY_HOLDS(a->roster);
+static void meet(cvy_agree *a, const cvy_standing *own, uint64_t before) {
   const int self = cvy_fleet_rank(a->fleet);
+  cvy_patience *const patience = cvy_fleet_patience(a->fleet);
+  uint64_t doubted_ns = 0;
   bool changed = true;
-  change(a, cvy_fleet_view(a->fleet), a->round + 1);
+  change(a, before, a->round + 1);
   while (!a->stopping) {
-    if (!take_news(a, &changed)) return false;
+    take_news(a, &changed);
     if (changed) {
       const message m = standing_of(a, own);
       changed = false;
@@ -227,13 +261,18 @@ static bool meet(cvy_agree *a, const cvy_standing *own) {
       cvy_roster_unlock(a->roster);
       say(a, &m);
       cvy_roster_lock(a->roster);
-    } else if (all_heard(a)) {
-      break;
-    } else {
-      cvy_roster_wait(a->roster);
+      continue;
     }
+    const uint64_t missing = unheard(a);
+    a->doubts = !missing && is_in_doubt(a, before);
+    if (!a->doubts) doubted_ns = 0;
+    else if (doubted_ns == 0) doubted_ns = cvy_clock_ns();
+    if (!missing && (!a->doubts || cvy_clock_seconds_since(doubted_ns) > DOUBT_S)) break;
+    cvy_patience_begin(patience, CVY_WAIT_MEETING, missing);
+    cvy_roster_wait(a->roster);
   }
-  return true;
+  a->doubts = false;
+  cvy_patience_end(patience, CVY_WAIT_MEETING);
 }
 
 void cvy_agree_leave(cvy_agree *a, const cvy_standing *own) {
@@ -241,7 +280,7 @@ void cvy_agree_leave(cvy_agree *a, const cvy_standing *own) {
   change(a, cvy_fleet_view(a->fleet), a->round + 1);
   message m = standing_of(a, own);
   cvy_roster_unlock(a->roster);
-  m.stops = WAS_ASKED;
+  m.stops = CVY_STANDING_WAS_ASKED;
   say(a, &m);
 }
 
@@ -249,10 +288,14 @@ cvy_status cvy_agree_meet(cvy_agree *a, const cvy_standing *own, cvy_standing *a
   cvy_status status = CVY_OK;
   const uint64_t before = cvy_fleet_view(a->fleet);
   cvy_roster_lock(a->roster);
-  const bool accepted = meet(a, own), enough = may_go_on(a, before), stopping = a->stopping;
+  if (own->counted != a->counted) memset(a->asks, 0, sizeof a->asks);
+  a->counted = own->counted;
+  meet(a, own, before);
+  const bool enough = may_go_on(a, before, 0), stopping = a->stopping;
   cvy_roster_unlock(a->roster);
   if (stopping) return CVY_E_INTERRUPTED;
-  CVY_REQUIRE(accepted, CVY_E_DEVICE, "the other nodes have gone on without this one: it did not answer them in time");
+  CVY_REQUIRE(enough || !(a->outs & before), CVY_E_DEVICE,
+              "the other nodes have gone on without this one: it did not answer them in time");
   CVY_REQUIRE(enough, CVY_E_DEVICE,
               "too few of the other nodes answer: they may be going on without this one, so it ends here");
   settle(a, agreed);
@@ -269,13 +312,14 @@ int cvy_agree_next_lost(cvy_agree *a, cvy_link_news *how) {
     if (a->told[r] || cvy_fleet_has(a->fleet, r)) continue;
     a->told[r] = true;
     next = r;
-    *how = a->gone[r] ? a->gone[r] : CVY_LINK_SILENT; /* to others, whose word this node has taken over */
+    /* else silent: to this node, or to others, whose word it has taken over */
+    *how = a->gone[r] == CVY_LINK_LEFT ? CVY_LINK_LEFT : has_ended(a, r) ? CVY_LINK_ENDED : CVY_LINK_SILENT;
   }
   cvy_roster_unlock(a->roster);
   return next;
 }
 
 int cvy_agree_stopper(const cvy_agree *a, bool *asked) {
-  *asked = a->stopper >= 0 && a->said[a->stopper].stops == WAS_ASKED;
+  *asked = a->stopper >= 0 && a->said[a->stopper].stops == CVY_STANDING_WAS_ASKED;
   return a->stopper;
 }

@@ -13,6 +13,11 @@
  * there are such, only a part goes on that has more than half of the nodes that were there before, or half of them with
  * the first. Those that have ended count as before, since an other part may have agreed with them until then.
  *
+ * Each message is looked at before it counts (standing.h). No node is believed alone: that a third one has ended
+ * counts once this node's own link has lost that one, too (where it makes a difference, the meeting waits for that);
+ * and a node that goes on without this one is lost to it, no more. But views shrink on the word of one node, since
+ * no receiver can tell a link that is cut from a lie: SECURITY.md lists what nodes trust each other with.
+ *
  * A node that has left in order (link.h) has no operation under way, and does not halt the team: one that still needs
  * it finds that out when it sends to it or waits for it. In a meeting its last word counts: a node that has heard all
  * others ends the run and leaves, when that was agreed, before they have heard each other. */
@@ -26,9 +31,10 @@ typedef struct cvy_agree cvy_agree;
 
 /* A node's message to the others, and the result of a meeting. */
 typedef struct cvy_standing {
-  int64_t done;  /* operations (chain.h) that are done, the one that is committed included; agreed: the least */
-  bool stops;    /* the run ends here, by the node's own settings; agreed: any */
-  bool *devices; /* of this node: which work; agreed: those of the whole fleet, lost nodes have none */
+  int64_t counted; /* of this node: operations that are done, without one that is committed */
+  int64_t done;    /* operations (chain.h) that are done, the one that is committed included; agreed: the least */
+  bool stops;      /* the run ends here, by the node's own settings; agreed: any */
+  bool *devices;   /* of this node: which work; agreed: those of the whole fleet, lost nodes have none */
 } cvy_standing;
 
 /* All memory is made here. The roster's lock guards what threads share. CVY_E_MEMORY. */

@@ -13,6 +13,9 @@
 static const double LISTEN_S = 0.05;
 /* mpirun gives processes a second between SIGTERM and SIGKILL, in which the head also writes a checkpoint. */
 static const double STOP_S = 0.2;
+/* Waits for other nodes are longer than those for a device (watch.h), so that a node can lose a device itself. */
+static const double TIMES_DEVICE = 2, TIMES_USUAL = 5, TIMES_COMPILING = 10, TIMES_OWN = 10;
+enum { COMPILING_STEPS = 2 };
 
 /* Of a step's gradient. */
 typedef struct gradient_norm {
@@ -31,6 +34,14 @@ typedef struct counted {
   void (*fn)(void *user, cvy_roster *roster); /* NULL: it is not called */
   void *user;
 } counted;
+
+/* How long operations take here, for patience.h. */
+typedef struct pace {
+  uint64_t ended_ns; /* the newest one; 0: none has yet */
+  uint64_t began_ns; /* the step under way */
+  double usual_s;    /* of a step, lately */
+  int steps;         /* since the shares changed */
+} pace;
 
 /* The lock guards these. */
 typedef struct shared {
@@ -67,6 +78,7 @@ struct cvy_chain {
   int n_units, n_pieces; /* that cross in the step: none where a lone device updates its own weights */
   int before, here;      /* samples of the nodes before this one, and of this one */
   notes notes;
+  pace pace; /* of the thread that begins operations, one at a time */
   cvy_thread threads[3];
   int n_threads; /* that were started */
   shared at;
@@ -157,11 +169,11 @@ static cvy_status parcel_up(cvy_chain *c, int u, int previous, int next) {
     size_t at, size;
     cvy_chain_unit_range(p, i, &at, &size);
     float *const sum = p->sum + at;
-    if (begun) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, sum, size * sizeof *sum));
+    if (begun) CVY_TRY(cvy_fleet_take(c->fleet, previous, CVY_LINK_UP, sum, size * sizeof *sum));
     CVY_TRY(await_more(c, &c->at.given, u));
     cvy_chain_unit_add(p, sum, size, begun, packed);
     if (next >= 0 && c->before + c->here > 0)
-      CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, sum, size * sizeof *sum));
+      CVY_TRY(cvy_fleet_give(c->fleet, next, CVY_LINK_UP, sum, size * sizeof *sum));
     if (c->notes.step) c->notes.step[p->first + i].summed_ns = cvy_clock_ns();
     set_count(c, &c->at.summed, p->first + i + 1);
   }
@@ -180,11 +192,11 @@ static cvy_status sums_up(cvy_chain *c, int previous, int next) {
   cvy_chain_sums *const total = c->total.sums;
   const int first = cvy_fleet_first_device(c->fleet);
   memset(total, 0, c->total.bytes);
-  if (previous >= 0) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, total, c->total.bytes));
+  if (previous >= 0) CVY_TRY(cvy_fleet_take(c->fleet, previous, CVY_LINK_UP, total, c->total.bytes));
   CVY_TRY(await_more(c, &c->at.given, c->n_units));
   add_requests(c, total);
   cvy_chain_sums_add(&c->total, &c->own, c->step->times + first, first, cvy_roster_size(c->roster));
-  if (next >= 0) CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, total, c->total.bytes));
+  if (next >= 0) CVY_TRY(cvy_fleet_give(c->fleet, next, CVY_LINK_UP, total, c->total.bytes));
   set_count(c, &c->at.summed, c->n_pieces + 1);
 fail:
   return status;
@@ -194,9 +206,9 @@ fail:
 static cvy_status end_up(cvy_chain *c, int previous, int next) {
   cvy_status status = CVY_OK;
   int64_t number = c->step ? c->step->number : 0;
-  if (previous >= 0) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, &number, sizeof number));
+  if (previous >= 0) CVY_TRY(cvy_fleet_take(c->fleet, previous, CVY_LINK_UP, &number, sizeof number));
   else CVY_TRY(await_more(c, &c->at.updated, c->n_units));
-  if (next >= 0) CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, &number, sizeof number));
+  if (next >= 0) CVY_TRY(cvy_fleet_give(c->fleet, next, CVY_LINK_UP, &number, sizeof number));
   set_flag(c, &c->at.ended);
 fail:
   return status;
@@ -237,8 +249,8 @@ static cvy_status parcel_down(cvy_chain *c, int u, int previous, int next) {
     cvy_chain_unit_range(p, i, &at, &size);
     float *const sum = p->sum + at;
     CVY_TRY(await_more(c, &c->at.summed, p->first + i)); /* then it is sent up, and its memory is free for the total */
-    if (next >= 0) CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, sum, size * sizeof *sum));
-    if (previous >= 0) CVY_TRY(cvy_link_send(c->link, previous, CVY_LINK_DOWN, sum, size * sizeof *sum));
+    if (next >= 0) CVY_TRY(cvy_fleet_take(c->fleet, next, CVY_LINK_DOWN, sum, size * sizeof *sum));
+    if (previous >= 0) CVY_TRY(cvy_fleet_give(c->fleet, previous, CVY_LINK_DOWN, sum, size * sizeof *sum));
     if (p->running || !clips) update(c, u, at, size, 1);
     if (c->notes.step) c->notes.step[p->first + i].updated_ns = cvy_clock_ns();
   }
@@ -274,10 +286,10 @@ static cvy_status go_down(cvy_chain *c) {
   for (int u = 0; u < c->n_units; u++) CVY_TRY(parcel_down(c, u, previous, next));
   if (c->norm.sums && c->step->lone < 0) finish_norm(c);
   CVY_TRY(await_more(c, &c->at.summed, c->n_pieces));
-  if (next >= 0) CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, c->total.sums, c->total.bytes));
+  if (next >= 0) CVY_TRY(cvy_fleet_take(c->fleet, next, CVY_LINK_DOWN, c->total.sums, c->total.bytes));
   if (c->norm.sums && c->step->lone >= 0) c->norm.length = c->total.sums->norm;
   commit(c);
-  if (previous >= 0) CVY_TRY(cvy_link_send(c->link, previous, CVY_LINK_DOWN, c->total.sums, c->total.bytes));
+  if (previous >= 0) CVY_TRY(cvy_fleet_give(c->fleet, previous, CVY_LINK_DOWN, c->total.sums, c->total.bytes));
 fail:
   return status;
 }
@@ -372,6 +384,23 @@ void cvy_chain_stop(cvy_chain *c) {
   while (c->n_threads > 0) cvy_thread_join(c->threads[--c->n_threads]);
 }
 
+/* ---- how long others are waited for ---- */
+
+/* others_s: work that they may do before, as far as it is known here. */
+static void limit_waits(cvy_chain *c, bool compiles, double others_s) {
+  const double device_s = c->params.device_timeout_s, usual_s = TIMES_USUAL * c->pace.usual_s;
+  const double limit_s = TIMES_DEVICE * (device_s > usual_s ? device_s : usual_s);
+  cvy_fleet_end_opening(c->fleet);
+  cvy_patience_set(cvy_fleet_patience(c->fleet),
+                   device_s > 0 ? (compiles ? TIMES_COMPILING : 1) * limit_s + others_s : 0);
+}
+
+static void note_step(pace *p) {
+  const double step_s = cvy_clock_seconds_since(p->began_ns);
+  p->ended_ns = cvy_clock_ns();
+  if (p->steps++ >= COMPILING_STEPS) p->usual_s = p->usual_s > 0 ? 0.8 * p->usual_s + 0.2 * step_s : step_s;
+}
+
 /* ---- exchange thread: a step ---- */
 
 void cvy_chain_begin(cvy_chain *c, const cvy_step *step) {
@@ -383,6 +412,8 @@ void cvy_chain_begin(cvy_chain *c, const cvy_step *step) {
   for (int i = 0; i < first; i++) c->before += step->all_shares[i];
   for (int i = 0; i < cvy_roster_size(c->roster); i++) c->here += step->shares[i];
   const bool noting = step->lone < 0 && c->notes.noted < c->notes.n_steps;
+  c->pace.began_ns = cvy_clock_ns();
+  limit_waits(c, c->pace.steps < COMPILING_STEPS, 0);
   c->notes.step = noting ? c->notes.times + (size_t)c->units.n_pieces * (size_t)c->notes.noted++ : NULL;
   cvy_roster_lock(c->roster);
   c->at.given = c->at.summed = c->at.updated = 0;
@@ -431,6 +462,7 @@ bool cvy_chain_await_end(cvy_chain *c, cvy_chain_sums *total) {
     c->at.done++;
     c->at.stepping = c->at.committed = false;
     *total = *c->total.sums;
+    note_step(&c->pace);
   }
   cvy_roster_unlock(c->roster);
   return ended;
@@ -468,12 +500,13 @@ cvy_status cvy_chain_agree(cvy_chain *c, bool *stops, bool *devices, bool *done,
   CVY_REQUIRE(own, CVY_E_MEMORY, "out of host memory");
   cvy_roster_lock(c->roster);
   (void)cvy_roster_present(c->roster, own);
+  mine.counted = c->at.done;
   mine.done = c->at.done + c->at.committed;
   cvy_roster_unlock(c->roster);
   CVY_TRY(cvy_agree_meet(c->agree, &mine, &agreed));
   cvy_roster_lock(c->roster);
-  CVY_ASSERT(agreed.done >= c->at.done); /* an operation that counts here is committed on all nodes */
   c->at.round = cvy_fleet_round(c->fleet);
+  c->pace.steps = 0;              /* other shares, and kernels for them */
   if (agreed.done > c->at.done) { /* all that are left have the commit */
     c->at.done++;
     *done = c->at.stepping;
@@ -540,14 +573,14 @@ static cvy_status operate(cvy_chain *c, const operation *o) {
   const int previous = cvy_fleet_previous(c->fleet), next = cvy_fleet_next(c->fleet);
   for (int b = 0; b < o->n_blocks; b++)
     CVY_TRY(cvy_chain_block_pass(c->fleet, o->from, &o->blocks[b], c->params.piece));
-  if (previous >= 0) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, o->data, o->bytes));
+  if (previous >= 0) CVY_TRY(cvy_fleet_take(c->fleet, previous, CVY_LINK_UP, o->data, o->bytes));
   if (o->add) o->add(o->user, o->data);
   if (next >= 0) {
-    CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, o->data, o->bytes));
-    CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, o->data, o->bytes));
+    CVY_TRY(cvy_fleet_give(c->fleet, next, CVY_LINK_UP, o->data, o->bytes));
+    CVY_TRY(cvy_fleet_take(c->fleet, next, CVY_LINK_DOWN, o->data, o->bytes));
   }
   commit(c);
-  if (previous >= 0) CVY_TRY(cvy_link_send(c->link, previous, CVY_LINK_DOWN, o->data, o->bytes));
+  if (previous >= 0) CVY_TRY(cvy_fleet_give(c->fleet, previous, CVY_LINK_DOWN, o->data, o->bytes));
   CVY_TRY(end_up(c, previous, next));
 fail:
   return status;
@@ -565,12 +598,15 @@ static cvy_status run(cvy_chain *c, uint32_t round, const operation *o, counted 
   }
   cvy_roster_unlock(c->roster);
   if (go) {
+    /* the others may be slower at what this node's caller has done since the operation before */
+    limit_waits(c, true, c->pace.ended_ns ? TIMES_OWN * cvy_clock_seconds_since(c->pace.ended_ns) : 0);
     const cvy_status status = operate(c, o);
     cvy_roster_lock(c->roster);
     if (status == CVY_OK) {
       c->at.done++;
       c->at.committed = false;
       if (counted.fn) counted.fn(counted.user, c->roster);
+      c->pace.ended_ns = cvy_clock_ns();
     }
     end_use(c, status);
     cvy_roster_unlock(c->roster);

@@ -48,10 +48,11 @@ typedef struct cvy_chain_params {
   cvy_fleet *fleet; /* its devices are counted */
   cvy_roster *roster;
   cvy_ledger *ledger;
-  cvy_pool *pool;       /* for updates; NULL: the thread alone */
-  bool packed;          /* parts are bfloat16 */
-  size_t piece;         /* floats of a message, at most; 0: CVY_CHAIN_PIECE */
-  cvy_norm_params norm; /* of gradients; with a limit updates wait for the whole gradient */
+  cvy_pool *pool;          /* for updates; NULL: the thread alone */
+  bool packed;             /* parts are bfloat16 */
+  double device_timeout_s; /* as of the team; 0 or less: other nodes are waited for without end */
+  size_t piece;            /* floats of a message, at most; 0: CVY_CHAIN_PIECE */
+  cvy_norm_params norm;    /* of gradients; with a limit updates wait for the whole gradient */
 } cvy_chain_params;
 
 /* CVY_E_MEMORY. */

@@ -3,19 +3,18 @@
 
 #include "src/team/units.h"
 
-static cvy_status pass(const cvy_fleet *fleet, int from, void *data, size_t bytes) {
+static cvy_status pass(cvy_fleet *fleet, int from, void *data, size_t bytes) {
   cvy_status status = CVY_OK;
-  cvy_link *const link = cvy_fleet_link(fleet);
   const int rank = cvy_fleet_rank(fleet), previous = cvy_fleet_previous(fleet), next = cvy_fleet_next(fleet);
-  if (rank > from) CVY_TRY(cvy_link_receive(link, previous, CVY_LINK_UP, data, bytes));
-  if (rank < from) CVY_TRY(cvy_link_receive(link, next, CVY_LINK_DOWN, data, bytes));
-  if (rank >= from && next >= 0) CVY_TRY(cvy_link_send(link, next, CVY_LINK_UP, data, bytes));
-  if (rank <= from && previous >= 0) CVY_TRY(cvy_link_send(link, previous, CVY_LINK_DOWN, data, bytes));
+  if (rank > from) CVY_TRY(cvy_fleet_take(fleet, previous, CVY_LINK_UP, data, bytes));
+  if (rank < from) CVY_TRY(cvy_fleet_take(fleet, next, CVY_LINK_DOWN, data, bytes));
+  if (rank >= from && next >= 0) CVY_TRY(cvy_fleet_give(fleet, next, CVY_LINK_UP, data, bytes));
+  if (rank <= from && previous >= 0) CVY_TRY(cvy_fleet_give(fleet, previous, CVY_LINK_DOWN, data, bytes));
 fail:
   return status;
 }
 
-cvy_status cvy_chain_block_pass(const cvy_fleet *fleet, int from, const cvy_chain_block *block, size_t piece) {
+cvy_status cvy_chain_block_pass(cvy_fleet *fleet, int from, const cvy_chain_block *block, size_t piece) {
   cvy_status status = CVY_OK;
   const size_t most = (piece > 0 ? piece : CVY_CHAIN_PIECE) * sizeof(float);
   for (size_t at = 0, bytes; at < block->bytes; at += bytes) {

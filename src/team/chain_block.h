@@ -12,7 +12,7 @@ typedef struct cvy_chain_block {
 
 /* Takes part in the way of a block of node `from`, which all nodes name with as many bytes: its neighbours get it and
  * pass it on, in messages of at most `piece` floats (0: CVY_CHAIN_PIECE), away from that node in both directions. So
- * each link carries it once. Fails as the link. */
-cvy_status cvy_chain_block_pass(const cvy_fleet *fleet, int from, const cvy_chain_block *block, size_t piece);
+ * each link carries it once. Fails as cvy_fleet_take. */
+cvy_status cvy_chain_block_pass(cvy_fleet *fleet, int from, const cvy_chain_block *block, size_t piece);
 
 #endif

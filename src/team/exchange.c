@@ -428,6 +428,7 @@ cvy_status cvy_exchange_create(const cvy_exchange_params *params, cvy_exchange *
                                                  .ledger = params->ledger,
                                                  .pool = params->pool,
                                                  .packed = params->packed,
+                                                 .device_timeout_s = params->device_timeout_s,
                                                  .norm = params->norm,
                                                  .piece = params->fleet_piece},
                              &x->chain));

@@ -25,18 +25,19 @@ typedef struct cvy_exchange_params {
   cvy_ledger *ledger;
   cvy_results *results;
   cvy_shares *shares;
-  cvy_fleet *fleet;       /* NULL: the team is alone */
-  cvy_mail *const *mail;  /* one per device; borrowed; NULL in a team of one */
-  cvy_pool *pool;         /* for the sums; NULL: the exchange thread alone */
-  cvy_timeline *timeline; /* NULL: times are not recorded */
-  bool no_sync;           /* nothing crosses, and no device updates: results are awaited */
-  bool packed;            /* gradients cross as bfloat16 */
-  size_t fleet_piece;     /* floats of a message between nodes, at most; 0: CVY_CHAIN_PIECE */
-  bool fault_stops;       /* a device that fails ends the run; else the others go on */
-  int most_samples;       /* of a step */
-  cvy_events *events;     /* of lost devices */
-  cvy_norm_params norm;   /* of gradients */
-  bool allow_nan;         /* a loss that is not finite does not end the run */
+  cvy_fleet *fleet;        /* NULL: the team is alone */
+  cvy_mail *const *mail;   /* one per device; borrowed; NULL in a team of one */
+  cvy_pool *pool;          /* for the sums; NULL: the exchange thread alone */
+  cvy_timeline *timeline;  /* NULL: times are not recorded */
+  bool no_sync;            /* nothing crosses, and no device updates: results are awaited */
+  bool packed;             /* gradients cross as bfloat16 */
+  size_t fleet_piece;      /* floats of a message between nodes, at most; 0: CVY_CHAIN_PIECE */
+  double device_timeout_s; /* as of the team */
+  bool fault_stops;        /* a device that fails ends the run; else the others go on */
+  int most_samples;        /* of a step */
+  cvy_events *events;      /* of lost devices */
+  cvy_norm_params norm;    /* of gradients */
+  bool allow_nan;          /* a loss that is not finite does not end the run */
   /* Adds a device's result of the step, which its worker has brought to the host: mean loss times samples, and hits. */
   void (*read_result)(void *device, long step, double *loss_sum, int *correct);
   /* The norm of a step's gradient, which has come with the result of a lone device. */

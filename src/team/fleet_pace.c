@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "src/base/mem.h"
-#include "src/team/nodes.h"
+#include "src/team/fleet_words.h"
 
 /* A device, as it crosses. */
 typedef struct speed {
@@ -47,20 +47,27 @@ static void write_own(const cvy_pace *own, speed *speeds) {
   }
 }
 
-static cvy_status read_device(const speed *s, const cvy_chain_cost *chain, cvy_pace *all, int i) {
-  cvy_status status = CVY_OK;
+static bool is_time(double seconds) { return isfinite(seconds) && seconds >= 0; }
+
+enum { SAMPLES_MOST = 1 << 24 }; /* of a measurement */
+
+/* Measurements as cvy_pace keeps them. */
+static bool is_speed(const speed *s) {
+  bool right = s->n_points >= 1 && s->n_points <= CVY_PACE_POINTS && s->cap >= -1 && is_time(s->exchange_s) &&
+               is_time(s->tail_s) && is_time(s->part_s);
+  for (int k = 0; right && k < s->n_points; k++)
+    right = s->points[k].n >= 1 && s->points[k].n <= SAMPLES_MOST && is_time(s->points[k].seconds);
+  return right;
+}
+
+static void read_device(const speed *s, const cvy_chain_cost *chain, cvy_pace *all, int i) {
   cvy_balance_device *const d = &all->devices[i];
-  CVY_REQUIRE(s->n_points >= 1 && s->n_points <= CVY_PACE_POINTS, CVY_E_FORMAT,
-              "device %d of the fleet comes with %d measurements: expected 1 to %d", i, (int)s->n_points,
-              CVY_PACE_POINTS);
   for (int k = 0; k < s->n_points; k++) cvy_pace_add_point(all, i, s->points[k].n, s->points[k].seconds);
   d->cap = s->cap;
-  if (!chain) return CVY_OK;
+  if (!chain) return;
   d->exchange_s = fmax(s->exchange_s, chain->whole_s) + chain->way_s;
   d->tail_s = d->stale ? 0 : s->tail_s + chain->way_s;
   all->params.part_s = fmax(all->params.part_s, s->part_s);
-fail:
-  return status;
 }
 
 cvy_status cvy_fleet_pace_gather(cvy_team *team, const cvy_link_rate *rates, const cvy_pace *own, cvy_pace *all) {
@@ -79,7 +86,10 @@ cvy_status cvy_fleet_pace_gather(cvy_team *team, const cvy_link_rate *rates, con
                                                       (double)(l->buckets[l->n_buckets - 1].size * sizeof(float)));
     for (int i = cvy_fleet_first_of(fleet, r); i < cvy_fleet_first_of(fleet, r + 1); i++) {
       all->devices[i].stale = team->params.staleness > 0;
-      CVY_TRY(read_device(&speeds[i], team->params.inference ? NULL : &chain, all, i));
+      if (!is_speed(&speeds[i]))
+        CVY_TRY(cvy_fleet_refuse(fleet, r, "has measured its device %d otherwise than a node does",
+                                 i - cvy_fleet_first_of(fleet, r)));
+      read_device(&speeds[i], team->params.inference ? NULL : &chain, all, i);
     }
   }
 fail:
@@ -92,7 +102,7 @@ cvy_status cvy_fleet_pace_spread(cvy_team *team, int *numbers, int n) {
   cvy_fleet *const fleet = team->params.fleet;
   size_t bytes = (size_t)n * sizeof *numbers;
   void *data = numbers;
-  CVY_TRY(cvy_fleet_spread(fleet, &data, &bytes));
+  CVY_TRY(cvy_fleet_spread(fleet, &data, &bytes, bytes));
   if (data == numbers) return CVY_OK;
   if (bytes == (size_t)n * sizeof *numbers) memcpy(numbers, data, bytes);
   cvy_free(data);

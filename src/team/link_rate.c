@@ -8,6 +8,7 @@
 #include "src/base/mem.h"
 #include "src/base/quantile.h"
 #include "src/base/sync.h"
+#include "src/team/fleet_words.h"
 
 enum { PINGS = 33, LEAST_PIECES = 4, MANY_PIECES = 64, MOST_PIECES = 1 << 14 };
 
@@ -19,7 +20,7 @@ typedef struct request {
 
 /* One way of a measurement. */
 typedef struct way {
-  cvy_link *link;
+  cvy_fleet *fleet;
   int with, pieces;
   cvy_stream stream;
   char *piece; /* CVY_LINK_RATE_PIECE bytes */
@@ -32,7 +33,7 @@ static void *send_pieces(void *arg) {
   way *const w = arg;
   w->status = CVY_OK;
   for (int i = 0; i < w->pieces && w->status == CVY_OK; i++)
-    w->status = cvy_link_send(w->link, w->with, w->stream, w->piece, CVY_LINK_RATE_PIECE);
+    w->status = cvy_fleet_give(w->fleet, w->with, w->stream, w->piece, CVY_LINK_RATE_PIECE);
   return NULL;
 }
 
@@ -41,7 +42,7 @@ static cvy_status take_pieces(const way *w, double *seconds) {
   cvy_status status = CVY_OK;
   uint64_t first_ns = 0;
   for (int i = 0; i < w->pieces; i++) {
-    CVY_TRY(cvy_link_receive(w->link, w->with, w->stream, w->piece, CVY_LINK_RATE_PIECE));
+    CVY_TRY(cvy_fleet_take(w->fleet, w->with, w->stream, w->piece, CVY_LINK_RATE_PIECE));
     if (i == 0) first_ns = cvy_clock_ns();
   }
   *seconds = cvy_clock_seconds_since(first_ns);
@@ -68,14 +69,14 @@ fail:
 
 /* ---- below ---- */
 
-static cvy_status ping(cvy_link *link, int next, double *latency_s) {
+static cvy_status ping(cvy_fleet *f, int next, double *latency_s) {
   cvy_status status = CVY_OK;
   double times[PINGS];
   uint64_t word = 0;
   for (int i = 0; i < PINGS; i++) {
     const uint64_t start = cvy_clock_ns();
-    CVY_TRY(cvy_link_send(link, next, CVY_LINK_UP, &word, sizeof word));
-    CVY_TRY(cvy_link_receive(link, next, CVY_LINK_DOWN, &word, sizeof word));
+    CVY_TRY(cvy_fleet_give(f, next, CVY_LINK_UP, &word, sizeof word));
+    CVY_TRY(cvy_fleet_take(f, next, CVY_LINK_DOWN, &word, sizeof word));
     times[i] = 0.5 * cvy_clock_seconds_since(start);
   }
   *latency_s = cvy_quantile(times, PINGS, 0.5);
@@ -90,16 +91,16 @@ static bool is_enough(int pieces, double seconds, double least_s) {
 }
 
 /* Twice as many pieces until they take long enough. */
-static cvy_status measure(cvy_link *link, int next, char *const pieces[2], double least_s, double *up, double *down) {
+static cvy_status measure(cvy_fleet *f, int next, char *const pieces[2], double least_s, double *up, double *down) {
   cvy_status status = CVY_OK;
   double up_s = INFINITY, down_s = INFINITY; /* a way that does not work */
   for (int n = LEAST_PIECES;; n *= 2) {
     const request r = {.pieces = n, .up = up != NULL, .down = down != NULL};
-    way out = {.link = link, .with = next, .pieces = n, .stream = CVY_LINK_UP, .piece = pieces[0]}, in = out;
+    way out = {.fleet = f, .with = next, .pieces = n, .stream = CVY_LINK_UP, .piece = pieces[0]}, in = out;
     in.stream = CVY_LINK_DOWN, in.piece = pieces[1];
-    CVY_TRY(cvy_link_send(link, next, CVY_LINK_UP, &r, sizeof r));
+    CVY_TRY(cvy_fleet_give(f, next, CVY_LINK_UP, &r, sizeof r));
     CVY_TRY(move(up ? &out : NULL, down ? &in : NULL, &down_s));
-    if (up) CVY_TRY(cvy_link_receive(link, next, CVY_LINK_DOWN, &up_s, sizeof up_s));
+    if (up) CVY_TRY(cvy_fleet_take(f, next, CVY_LINK_DOWN, &up_s, sizeof up_s));
     const double bytes = (double)(n - 1) * CVY_LINK_RATE_PIECE;
     if (up) *up = bytes / up_s;
     if (down) *down = bytes / down_s;
@@ -111,13 +112,12 @@ fail:
 
 static cvy_status ask(cvy_fleet *f, int next, char *const pieces[2], double seconds, cvy_link_rate *rate) {
   cvy_status status = CVY_OK;
-  cvy_link *const link = cvy_fleet_link(f);
   const request end = {0};
-  CVY_TRY(ping(link, next, &rate->latency_s));
-  CVY_TRY(measure(link, next, pieces, seconds, &rate->up, NULL));
-  CVY_TRY(measure(link, next, pieces, seconds, NULL, &rate->down));
-  CVY_TRY(measure(link, next, pieces, seconds, &rate->both_up, &rate->both_down));
-  CVY_TRY(cvy_link_send(link, next, CVY_LINK_UP, &end, sizeof end));
+  CVY_TRY(ping(f, next, &rate->latency_s));
+  CVY_TRY(measure(f, next, pieces, seconds, &rate->up, NULL));
+  CVY_TRY(measure(f, next, pieces, seconds, NULL, &rate->down));
+  CVY_TRY(measure(f, next, pieces, seconds, &rate->both_up, &rate->both_down));
+  CVY_TRY(cvy_fleet_give(f, next, CVY_LINK_UP, &end, sizeof end));
 fail:
   return cvy_fleet_explain(f, next, status);
 }
@@ -126,30 +126,36 @@ fail:
 
 static cvy_status answer(cvy_fleet *f, int previous, char *const pieces[2]) {
   cvy_status status = CVY_OK;
-  cvy_link *const link = cvy_fleet_link(f);
   uint64_t word;
   for (int i = 0; i < PINGS; i++) {
-    CVY_TRY(cvy_link_receive(link, previous, CVY_LINK_UP, &word, sizeof word));
-    CVY_TRY(cvy_link_send(link, previous, CVY_LINK_DOWN, &word, sizeof word));
+    CVY_TRY(cvy_fleet_take(f, previous, CVY_LINK_UP, &word, sizeof word));
+    CVY_TRY(cvy_fleet_give(f, previous, CVY_LINK_DOWN, &word, sizeof word));
   }
   for (;;) {
     request r;
     double seconds = 0;
-    CVY_TRY(cvy_link_receive(link, previous, CVY_LINK_UP, &r, sizeof r));
+    CVY_TRY(cvy_fleet_take(f, previous, CVY_LINK_UP, &r, sizeof r));
     if (r.pieces == 0) break;
-    way in = {.link = link, .with = previous, .pieces = r.pieces, .stream = CVY_LINK_UP, .piece = pieces[0]}, out = in;
+    way in = {.fleet = f, .with = previous, .pieces = r.pieces, .stream = CVY_LINK_UP, .piece = pieces[0]}, out = in;
     out.stream = CVY_LINK_DOWN, out.piece = pieces[1];
-    CVY_REQUIRE(r.pieces >= LEAST_PIECES && r.pieces <= MOST_PIECES && (r.up || r.down), CVY_E_MISMATCH,
-                "node %d (%s) wants %d pieces to measure the link: expected %d to %d", previous,
-                cvy_fleet_name(f, previous), r.pieces, LEAST_PIECES, MOST_PIECES);
+    if (r.pieces < LEAST_PIECES || r.pieces > MOST_PIECES || (!r.up && !r.down))
+      CVY_TRY(cvy_fleet_refuse(f, previous, "wants %d pieces to measure the link: expected %d to %d", r.pieces,
+                               LEAST_PIECES, MOST_PIECES));
     CVY_TRY(move(r.down ? &out : NULL, r.up ? &in : NULL, &seconds));
-    if (r.up) CVY_TRY(cvy_link_send(link, previous, CVY_LINK_DOWN, &seconds, sizeof seconds));
+    if (r.up) CVY_TRY(cvy_fleet_give(f, previous, CVY_LINK_DOWN, &seconds, sizeof seconds));
   }
 fail:
   return cvy_fleet_explain(f, previous, status);
 }
 
 /* ---- all links ---- */
+
+static bool is_positive(double x) { return isfinite(x) && x > 0; }
+
+static bool is_rate(const cvy_link_rate *r) {
+  return is_positive(r->up) && is_positive(r->down) && is_positive(r->both_up) && is_positive(r->both_down) &&
+         isfinite(r->latency_s) && r->latency_s >= 0;
+}
 
 cvy_status cvy_link_rates(cvy_fleet *f, double seconds, cvy_link_rate *rates) {
   cvy_status status = CVY_OK;
@@ -164,6 +170,10 @@ cvy_status cvy_link_rates(cvy_fleet *f, double seconds, cvy_link_rate *rates) {
   if (next >= 0) CVY_TRY(ask(f, next, pieces, seconds, &rates[rank]));
   CVY_TRY(cvy_fleet_gather(f, rates, n * sizeof *rates, (rank < n ? rank : n) * sizeof *rates,
                            rank < n ? sizeof *rates : 0));
+  for (size_t i = 0; i < n; i++)
+    if (!is_rate(&rates[i]))
+      CVY_TRY(
+          cvy_fleet_refuse(f, (int)i, "has measured a link of %g and %g bytes a second", rates[i].up, rates[i].down));
 fail:
   cvy_free(pieces[0]);
   cvy_free(pieces[1]);

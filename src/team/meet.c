@@ -5,6 +5,16 @@
 #include "src/link/tcp_key.h"
 #include "src/team/nodes.h"
 
+/* The nodes have met; each of their words in the opening is waited for as long as they were. */
+static cvy_status make_fleet(cvy_link *link, double wait_seconds, cvy_fleet **out) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_fleet_create(link, out));
+  if (link->size > 1) CVY_TRY(cvy_fleet_be_patient(*out, wait_seconds > 0 ? wait_seconds : 600));
+fail:
+  if (status != CVY_OK) cvy_fleet_close(out);
+  return status;
+}
+
 cvy_status cvy_fleet_meet(const cvy_fleet_params *params, cvy_fleet **out) {
   cvy_status status = CVY_OK;
   cvy_link *link = NULL;
@@ -22,7 +32,8 @@ cvy_status cvy_fleet_meet(const cvy_fleet_params *params, cvy_fleet **out) {
     p.key_bytes = key.n;
   }
   CVY_TRY(cvy_link_tcp_open(&p, &link));
-  CVY_TRY(cvy_fleet_create(link, out));
+  CVY_TRY(make_fleet(link, params->wait_seconds, out));
+  cvy_fleet_set_meets_again(*out);
 fail:
   cvy_fleet_key_forget(&key);
   return status;
@@ -36,7 +47,7 @@ cvy_status cvy_fleet_meet_started(double wait_seconds, cvy_fleet **out) {
   CVY_TRY(cvy_started_find(&started));
   if (started.starter == CVY_STARTED_ALONE) return CVY_OK;
   CVY_TRY(cvy_link_mpi_open(&started, wait_seconds, &link));
-  CVY_TRY(cvy_fleet_create(link, out));
+  CVY_TRY(make_fleet(link, wait_seconds, out));
 fail:
   return status;
 }

@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/team/nodes.h"
 
+#include <jansson.h>
+#include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "src/base/mem.h"
-#include "src/base/text.h"
-
-enum { TEXTS_MOST = 64 << 20 }; /* bytes of all nodes together: no length from the link asks for more memory */
+#include "src/team/described.h"
+#include "src/team/fleet_words.h"
 
 struct cvy_fleet {
   cvy_link *link;
   _Atomic uint64_t view; /* bit r: node r is there */
   _Atomic uint32_t round;
   int devices[CVY_NODES_MOST];
-  char **noted; /* JSON arrays of each node's devices */
+  char **noted;           /* JSON arrays of each node's devices */
+  cvy_patience *patience; /* NULL: without limits */
+  bool opened, missed;    /* the opening is over; in it another node was lost or refused */
+  bool meets_again;       /* its nodes can: no launcher has started them together */
 };
 
 /* ---- life ---- */
@@ -37,6 +42,7 @@ void cvy_fleet_close(cvy_fleet **fleet) {
   cvy_fleet *const f = *fleet;
   if (!f) return;
   cvy_fleet_free_texts(f, &f->noted);
+  cvy_patience_destroy(&f->patience);
   cvy_link_close(&f->link);
   cvy_free(f);
   *fleet = NULL;
@@ -76,119 +82,87 @@ int cvy_fleet_next(const cvy_fleet *f) {
 
 /* ---- opening ---- */
 
-cvy_status cvy_fleet_explain(const cvy_fleet *f, int with, cvy_status status) {
+cvy_status cvy_fleet_explain(cvy_fleet *f, int with, cvy_status status) {
   if (status == CVY_E_INTERRUPTED) {
-    cvy_log_error("node %d (%s) does not answer any more: it has ended, or the link to it is cut", with,
+    f->missed = true;
+    cvy_log_error("node %d (%s) does not answer any more: it has ended, was refused, or the link to it is cut", with,
                   cvy_fleet_name(f, with));
     status = CVY_E_IO;
   }
   return status;
 }
 
-cvy_status cvy_fleet_gather(cvy_fleet *f, void *data, size_t bytes, size_t own_at, size_t own_bytes) {
-  cvy_status status = CVY_OK;
-  const int previous = cvy_fleet_previous(f), next = cvy_fleet_next(f);
-  char *const all = data;
-  /* up: pieces before this node's; down: all of them */
-  if (previous >= 0 && own_at > 0)
-    CVY_TRY(cvy_fleet_explain(f, previous, cvy_link_receive(f->link, previous, CVY_LINK_UP, all, own_at)));
-  const size_t so_far = own_at + own_bytes;
-  if (next >= 0 && so_far > 0)
-    CVY_TRY(cvy_fleet_explain(f, next, cvy_link_send(f->link, next, CVY_LINK_UP, all, so_far)));
-  if (next >= 0 && bytes > 0)
-    CVY_TRY(cvy_fleet_explain(f, next, cvy_link_receive(f->link, next, CVY_LINK_DOWN, all, bytes)));
-  if (previous >= 0 && bytes > 0)
-    CVY_TRY(cvy_fleet_explain(f, previous, cvy_link_send(f->link, previous, CVY_LINK_DOWN, all, bytes)));
-fail:
+cvy_status cvy_fleet_refuse(cvy_fleet *f, int r, const char *format, ...) {
+  char why[1024];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(why, sizeof why, format, args);
+  va_end(args);
+  if (r == f->link->rank) {
+    cvy_log_error("this node, %d (%s), %s", r, cvy_fleet_name(f, r), why);
+    return CVY_E_MISMATCH;
+  }
+  f->missed = true;
+  cvy_link_refuse(f->link, r, why);
+  return CVY_E_IO;
+}
+
+cvy_status cvy_fleet_refuse_others(cvy_fleet *f, uint64_t nodes) {
+  if (nodes == 0) return CVY_OK;
+  if (nodes & cvy_view_bit(f->link->rank) || !f->meets_again) return CVY_E_MISMATCH;
+  for (int r = 0; r < f->link->size; r++)
+    if (nodes & cvy_view_bit(r)) (void)cvy_fleet_refuse(f, r, "would do something else than node 0, and is refused");
+  return CVY_E_IO;
+}
+
+cvy_status cvy_fleet_be_patient(cvy_fleet *f, double limit_s) {
+  return cvy_patience_create(f->link, limit_s, &f->patience);
+}
+
+cvy_patience *cvy_fleet_patience(const cvy_fleet *f) { return f->patience; }
+
+void cvy_fleet_end_opening(cvy_fleet *f) { f->opened = true; }
+void cvy_fleet_set_meets_again(cvy_fleet *f) { f->meets_again = true; }
+bool cvy_fleet_may_meet_again(const cvy_fleet *f) { return f && f->meets_again && f->missed && !f->opened; }
+
+cvy_status cvy_fleet_take(cvy_fleet *f, int from, cvy_stream stream, void *data, size_t bytes) {
+  const cvy_wait_kind kind = stream == CVY_LINK_UP ? CVY_WAIT_TAKE_UP : CVY_WAIT_TAKE_DOWN;
+  cvy_patience_begin(f->patience, kind, cvy_view_bit(from));
+  const cvy_status status = cvy_link_receive(f->link, from, stream, data, bytes);
+  cvy_patience_end(f->patience, kind);
   return status;
 }
 
-cvy_status cvy_fleet_spread(cvy_fleet *f, void **data, size_t *bytes) {
-  cvy_status status = CVY_OK;
-  const int previous = cvy_fleet_previous(f), next = cvy_fleet_next(f);
-  uint64_t size = previous < 0 ? *bytes : 0;
-  if (previous >= 0) {
-    *data = NULL;
-    CVY_TRY(cvy_fleet_explain(f, previous, cvy_link_receive(f->link, previous, CVY_LINK_UP, &size, sizeof size)));
-    *bytes = size;
-    if (size > 0) {
-      *data = cvy_alloc_unset(size, 1);
-      CVY_REQUIRE(*data, CVY_E_MEMORY, "out of host memory for %llu bytes of node %d (%s)", (unsigned long long)size,
-                  previous, f->link->names[previous]);
-      CVY_TRY(cvy_fleet_explain(f, previous, cvy_link_receive(f->link, previous, CVY_LINK_UP, *data, size)));
-    }
-  }
-  if (next >= 0) {
-    CVY_TRY(cvy_fleet_explain(f, next, cvy_link_send(f->link, next, CVY_LINK_UP, &size, sizeof size)));
-    if (size > 0) CVY_TRY(cvy_fleet_explain(f, next, cvy_link_send(f->link, next, CVY_LINK_UP, *data, size)));
-  }
-  return CVY_OK;
-fail:
-  if (previous >= 0) {
-    cvy_free(*data);
-    *data = NULL;
-  }
+cvy_status cvy_fleet_give(cvy_fleet *f, int to, cvy_stream stream, const void *data, size_t bytes) {
+  const cvy_wait_kind kind = stream == CVY_LINK_UP ? CVY_WAIT_GIVE_UP : CVY_WAIT_GIVE_DOWN;
+  cvy_patience_begin(f->patience, kind, cvy_view_bit(to));
+  const cvy_status status = cvy_link_send(f->link, to, stream, data, bytes);
+  cvy_patience_end(f->patience, kind);
   return status;
 }
 
-void cvy_fleet_free_texts(const cvy_fleet *f, char ***texts) {
-  for (int r = 0; *texts && r < f->link->size; r++) cvy_free((*texts)[r]);
-  cvy_free(*texts);
-  *texts = NULL;
-}
+/* ---- devices ---- */
 
-cvy_status cvy_fleet_gather_texts(cvy_fleet *f, const char *own, char ***out) {
+/* The other nodes' descriptions of their devices, which may be printed from now on. */
+static cvy_status take_devices(cvy_fleet *f, const char *noted) {
   cvy_status status = CVY_OK;
-  const int size = f->link->size, rank = f->link->rank;
-  uint64_t lengths[CVY_NODES_MOST] = {0}, before = 0, all = 0;
-  char *bytes = NULL;
-  *out = NULL;
-  lengths[rank] = strlen(own);
-  CVY_TRY(
-      cvy_fleet_gather(f, lengths, (size_t)size * sizeof *lengths, (size_t)rank * sizeof *lengths, sizeof *lengths));
-  for (int r = 0; r < size; r++) {
-    if (lengths[r] > TEXTS_MOST) lengths[r] = TEXTS_MOST + 1; /* sums cannot overflow */
-    before += r < rank ? lengths[r] : 0;
-    all += lengths[r];
-  }
-  CVY_REQUIRE(all <= TEXTS_MOST, CVY_E_MISMATCH, "the nodes' texts have %llu bytes in all: expected at most %d",
-              (unsigned long long)all, TEXTS_MOST);
-  bytes = cvy_calloc(all + 1, 1);
-  *out = cvy_calloc((size_t)size, sizeof **out);
-  CVY_REQUIRE(bytes && *out, CVY_E_MEMORY, "out of host memory");
-  memcpy(bytes + before, own, lengths[rank]);
-  CVY_TRY(cvy_fleet_gather(f, bytes, all, before, lengths[rank]));
-  for (uint64_t r = 0, at = 0; r < (uint64_t)size; at += lengths[r++]) {
-    char *const text = (*out)[r] = cvy_calloc(lengths[r] + 1, 1);
-    CVY_REQUIRE(text, CVY_E_MEMORY, "out of host memory");
-    memcpy(text, bytes + at, lengths[r]);
-  }
-fail:
-  if (status != CVY_OK) cvy_fleet_free_texts(f, out);
-  cvy_free(bytes);
-  return status;
-}
-
-cvy_status cvy_fleet_gather_list(cvy_fleet *f, const char *own, char **out) {
-  cvy_status status = CVY_OK;
-  char **texts = NULL;
-  cvy_text all = {0};
-  *out = NULL;
-  CVY_TRY(cvy_fleet_gather_texts(f, own, &texts));
-  cvy_text_add(&all, "[");
+  json_t *list = NULL;
+  const bool described = strcmp(noted, "[]") != 0;
   for (int r = 0; r < f->link->size; r++) {
-    const size_t n = strlen(texts[r]);
-    CVY_REQUIRE(n >= 2 && texts[r][0] == '[' && texts[r][n - 1] == ']', CVY_E_FORMAT,
-                "node %d (%s) sent no list: %.200s", r, f->link->names[r], texts[r]);
-    if (n > 2) cvy_text_add(&all, "%s%.*s", all.size > 1 ? "," : "", (int)(n - 2), texts[r] + 1);
+    char *plain = NULL;
+    if (r == f->link->rank) continue;
+    CVY_TRY(cvy_fleet_read_json(f, r, f->noted[r], &list));
+    CVY_TRY(cvy_described_devices(list, described ? f->devices[r] : 0, &plain));
+    if (!plain)
+      CVY_TRY(cvy_fleet_refuse(f, r, "describes its %d devices otherwise than a node does: %.200s", f->devices[r],
+                               f->noted[r]));
+    cvy_free(f->noted[r]);
+    f->noted[r] = plain;
+    json_decref(list);
+    list = NULL;
   }
-  cvy_text_add(&all, "]");
-  CVY_REQUIRE(!all.failed, CVY_E_MEMORY, "out of host memory");
-  *out = cvy_strdup(cvy_text_get(&all));
-  CVY_REQUIRE(*out, CVY_E_MEMORY, "out of host memory");
 fail:
-  cvy_text_clear(&all);
-  cvy_fleet_free_texts(f, &texts);
+  json_decref(list);
   return status;
 }
 
@@ -199,12 +173,13 @@ cvy_status cvy_fleet_gather_devices(cvy_fleet *f, int own, const char *noted) {
   counts[rank] = own;
   CVY_TRY(cvy_fleet_gather(f, counts, size * sizeof *counts, rank * sizeof *counts, sizeof *counts));
   for (size_t r = 0; r < size; r++) {
-    CVY_REQUIRE(counts[r] >= 1 && counts[r] <= CVY_FLEET_DEVICES, CVY_E_MISMATCH,
-                "node %zu (%s) has %d devices: expected 1 to %d", r, f->link->names[r], counts[r], CVY_FLEET_DEVICES);
+    if (counts[r] < 1 || counts[r] > CVY_FLEET_DEVICES)
+      CVY_TRY(cvy_fleet_refuse(f, (int)r, "has %d devices: expected 1 to %d", counts[r], CVY_FLEET_DEVICES));
     f->devices[r] = counts[r];
   }
   cvy_fleet_free_texts(f, &f->noted);
   CVY_TRY(cvy_fleet_gather_texts(f, noted, &f->noted));
+  CVY_TRY(take_devices(f, noted));
 fail:
   return status;
 }

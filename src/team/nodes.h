@@ -3,15 +3,16 @@
  * neighbours are the nearest nodes that are there; the head is the first of them. The order of all devices is node by
  * node, and in each node the team's.
  *
- * The link carries messages (link/link.h); the fleet knows who is there and who has which devices. The functions of
- * "opening" are collective: every node calls them in the same order, and a node that is lost meanwhile ends the
- * opening. Nodes are lost without the end of the others once a team trains (chain.h). */
+ * The link carries messages (link/link.h); the fleet knows who is there and who has which devices. In the opening,
+ * until a team trains, the nodes tell each other what they are about to do (fleet_words.h), and the loss of one of them
+ * ends that for all. Once a team trains, nodes are lost without the end of the others (chain.h). */
 #ifndef CVY_TEAM_NODES_H
 #define CVY_TEAM_NODES_H
 
 #include "convoy/fleet.h"
 #include "src/base/failure.h"
 #include "src/link/link.h"
+#include "src/team/patience.h"
 
 enum { CVY_FLEET_DEVICES = 512 }; /* of one node, at most */
 
@@ -33,21 +34,27 @@ void cvy_fleet_renew(cvy_fleet *fleet, uint32_t round);
 
 /* ---- opening ---- */
 
+/* Waits for other nodes have a limit from now on, that of the opening (patience.h). CVY_E_MEMORY. */
+cvy_status cvy_fleet_be_patient(cvy_fleet *fleet, double limit_s);
+cvy_patience *cvy_fleet_patience(const cvy_fleet *fleet); /* NULL: there are no limits */
+/* cvy_link_receive and cvy_link_send of UP and DOWN, with the limit. */
+cvy_status cvy_fleet_take(cvy_fleet *fleet, int from, cvy_stream stream, void *data, size_t bytes);
+cvy_status cvy_fleet_give(cvy_fleet *fleet, int to, cvy_stream stream, const void *data, size_t bytes);
 /* The status for the caller of a send or receive that has failed: CVY_E_IO, with the node named in the log, if it was
  * lost. */
-cvy_status cvy_fleet_explain(const cvy_fleet *fleet, int with, cvy_status status);
-/* Each node fills in its own piece of `data`, [own_at, own_at + own_bytes), before the call; after it all nodes have
- * all pieces, in the order of their places. CVY_E_IO: a node was lost (logged). */
-cvy_status cvy_fleet_gather(cvy_fleet *fleet, void *data, size_t bytes, size_t own_at, size_t own_bytes);
-/* The head's bytes for all nodes: on the head *data and *bytes are given; on the others *data becomes the caller's
- * (cvy_free), NULL with no bytes. */
-cvy_status cvy_fleet_spread(cvy_fleet *fleet, void **data, size_t *bytes);
-/* All nodes' texts, by rank; free them with cvy_fleet_free_texts. */
-cvy_status cvy_fleet_gather_texts(cvy_fleet *fleet, const char *own, char ***out);
-void cvy_fleet_free_texts(const cvy_fleet *fleet, char ***texts);
-/* own: a JSON array. *out: one array with the entries of all nodes, by rank (cvy_free). */
-cvy_status cvy_fleet_gather_list(cvy_fleet *fleet, const char *own, char **out);
-/* Tells all nodes how many devices this one has, and describes them (noted_devices.h). */
+cvy_status cvy_fleet_explain(cvy_fleet *fleet, int with, cvy_status status);
+/* Node r has sent what no node sends, in the words of cvy_link_refuse: it is lost. CVY_E_IO; CVY_E_MISMATCH for this
+ * node itself. */
+cvy_status cvy_fleet_refuse(cvy_fleet *fleet, int r, const char *format, ...) CVY_PRINTF(3, 4);
+/* These nodes are about to do something else than the head, which is logged: they are refused, and this one waits for
+ * right ones (cvy_fleet_may_meet_again, CVY_E_IO). CVY_E_MISMATCH: this node is one of them, or the nodes cannot meet
+ * again. CVY_OK: there are none. */
+cvy_status cvy_fleet_refuse_others(cvy_fleet *fleet, uint64_t nodes);
+void cvy_fleet_set_meets_again(cvy_fleet *fleet);
+/* The next thing that the nodes do is a step. */
+void cvy_fleet_end_opening(cvy_fleet *fleet);
+/* Tells all nodes how many devices this one has, and describes them (noted_devices.h; "[]": no node describes them).
+ * Collective, as all of fleet_words.h. */
 cvy_status cvy_fleet_gather_devices(cvy_fleet *fleet, int own, const char *noted);
 
 /* ---- devices, once they are gathered ---- */

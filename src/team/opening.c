@@ -7,8 +7,8 @@
 
 #include "src/base/mem.h"
 #include "src/nn/choices.h"
+#include "src/team/fleet_words.h"
 #include "src/team/inside.h"
-#include "src/team/nodes.h"
 #include "src/team/noted_devices.h"
 
 /* --tune quick: seconds for measuring, all devices together. The tuner finishes a measurement that has begun. */

@@ -15,8 +15,8 @@
 #include "src/team/bn_sync.h"
 #include "src/team/calibrate.h"
 #include "src/team/fleet_pace.h"
+#include "src/team/fleet_words.h"
 #include "src/team/new_shares.h"
-#include "src/team/nodes.h"
 #include "src/team/noted_devices.h"
 #include "src/team/opening.h"
 #include "src/team/replan.h"
@@ -280,15 +280,19 @@ static cvy_status check_nodes(const cvy_team *team) {
   all[rank].split = (int32_t)team->params.split;
   all[rank].batch = team->params.batch;
   CVY_TRY(cvy_fleet_gather(fleet, all, size * sizeof *all, rank * sizeof *all, sizeof *all));
+  uint64_t others = 0;
   for (size_t r = 1; r < size; r++) {
-    CVY_REQUIRE(all[r].split == all[0].split, CVY_E_MISMATCH,
-                "split: %s on node 0 (%s), %s on node %zu (%s); expected the same on all nodes",
-                split_name(all[0].split), cvy_fleet_name(fleet, 0), split_name(all[r].split), r,
-                cvy_fleet_name(fleet, (int)r));
-    CVY_REQUIRE(all[r].batch == all[0].batch, CVY_E_MISMATCH,
-                "batch: %d on node 0 (%s), %d on node %zu (%s); expected the same on all nodes", (int)all[0].batch,
-                cvy_fleet_name(fleet, 0), (int)all[r].batch, r, cvy_fleet_name(fleet, (int)r));
+    const bool split = all[r].split == all[0].split, batch = all[r].batch == all[0].batch;
+    if (!split)
+      cvy_log_error("split: %s on node 0 (%s), %s on node %zu (%s); expected the same on all nodes",
+                    split_name(all[0].split), cvy_fleet_name(fleet, 0), split_name(all[r].split), r,
+                    cvy_fleet_name(fleet, (int)r));
+    if (!batch)
+      cvy_log_error("batch: %d on node 0 (%s), %d on node %zu (%s); expected the same on all nodes", (int)all[0].batch,
+                    cvy_fleet_name(fleet, 0), (int)all[r].batch, r, cvy_fleet_name(fleet, (int)r));
+    if (!split || !batch) others |= cvy_view_bit((int)r);
   }
+  CVY_TRY(cvy_fleet_refuse_others(fleet, others));
 fail:
   return status;
 }

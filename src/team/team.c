@@ -258,6 +258,7 @@ static cvy_status start_steps(cvy_team *team) {
                                                      .no_sync = p->no_sync,
                                                      .packed = p->exchange == CVY_EXCHANGE_BF16,
                                                      .fault_stops = p->fault_stops,
+                                                     .device_timeout_s = p->device_timeout_s,
                                                      .most_samples = cvy_team_most_samples(team),
                                                      .allow_nan = p->allow_nan,
                                                      .norm = {p->clip_norm, p->grad_norm},
