@@ -532,4 +532,71 @@ CHECK_TEST(comes_again) {
   tcp_fleet_close(f);
 }
 
+static int lines_with(const char *word) {
+  int n = 0;
+  for (const char *at = check_log_get(); (at = strstr(at, word)); at += strlen(word)) n++;
+  return n;
+}
+
+/* Node 0 of three waits for node 2; peers of this test come as node 1, one after the other. */
+static tcp_fleet *begin_displacing(check_device *d, const char *key, int peers[2]) {
+  static const cvy_hello hello = {.version = CVY_HELLO_VERSION, .size = 3, .from = 1, .to = 0};
+  tcp_fleet *const f = check_own(d, cvy_calloc(1, sizeof *f), cvy_free);
+  tcp_fleet_name(f, 3);
+  for (int i = 0; i < 3; i++) {
+    f->items[i].params.key = key;
+    f->items[i].params.key_bytes = key ? strlen(key) : 0;
+  }
+  check_ok(cvy_thread_start(&f->items[0].thread, "node", tcp_node_open, &f->items[0]));
+  for (int i = 0; i < 2; i++) {
+    cvy_hello own = hello;
+    own.keyed = key != NULL;
+    peers[i] = dial(f->ports[0]);
+    assert_true(shake(peers[i], own, key).done);
+  }
+  return f;
+}
+
+static void end_displacing(check_device *d, tcp_fleet *f) {
+  for (int i = 1; i < 3; i++) check_ok(cvy_thread_start(&f->items[i].thread, "node", tcp_node_open, &f->items[i]));
+  for (int i = 0; i < 3; i++) cvy_thread_join(f->items[i].thread);
+  for (int i = 0; i < 3; i++) check_ok(f->items[i].status);
+  tcp_fleet_close(f);
+  check_case_end(d);
+}
+
+/* Without a key nobody takes the place of a node that has come, and many who try make few lines. When its connection
+ * ends, also behind its START, its place is free. */
+CHECK_TEST(displaced) {
+  int peers[2];
+  uint8_t start[CVY_FRAME_HEADER];
+  const cvy_hello hello = {.version = CVY_HELLO_VERSION, .size = 3, .from = 1, .to = 0};
+  tcp_fleet *const f = begin_displacing(d, NULL, peers);
+  expect_refused(d, peers[1], "it calls itself node 1 (");
+  for (int i = 0; i < 100; i++) {
+    const int fd = dial(f->ports[0]);
+    (void)shake(fd, hello, NULL);
+    assert_true(is_closed(fd));
+    close(fd);
+  }
+  assert_true(lines_with("it calls itself") < 40);
+  assert_int_equal(recv(peers[0], start, 1, MSG_DONTWAIT), -1); /* it is still there */
+  assert_int_equal(errno, EAGAIN);
+  cvy_frame_write(&(cvy_frame){.kind = CVY_FRAME_START}, start);
+  say(peers[0], start, sizeof start);
+  close(peers[0]);
+  end_displacing(d, f);
+}
+
+/* A key is a proof: a node that was started anew takes its own place, as its old connection may stay for long. */
+CHECK_TEST(displaced_with_a_key) {
+  int peers[2];
+  if (cvy_key_init() != CVY_OK) skip();
+  tcp_fleet *const f = begin_displacing(d, KEY, peers);
+  assert_true(is_closed(peers[0]));
+  assert_true(check_log_contains("has come again"));
+  for (int i = 0; i < 2; i++) close(peers[i]);
+  end_displacing(d, f);
+}
+
 int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

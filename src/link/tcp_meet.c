@@ -18,6 +18,8 @@
 
 /* LISTENERS: addresses of one host name. STRANGERS: connections that have come and proved nothing yet. */
 enum { LISTENERS = 4, STRANGERS = 32, WARNINGS = 32, TICK_MS = 100 };
+/* Lines on who waits for whom; after so many of them they come less often, for as long as the meeting lasts. */
+enum { NAMED_OFTEN = 32 };
 
 typedef struct other_node {
   struct addrinfo *addresses, *next; /* next: to be dialled */
@@ -35,7 +37,7 @@ typedef struct meeting {
   int listeners[LISTENERS], n_listeners;
   cvy_shake strangers[STRANGERS];
   other_node others[CVY_NODES_MOST];
-  int n_warnings;
+  int n_warnings, n_said;
   uint64_t begun_ns, said_ns;
   cvy_text said; /* the nodes that the last message named */
 } meeting;
@@ -92,9 +94,15 @@ fail:
 
 /* ---- refusing ---- */
 
+/* False: peers have made lines enough. */
+static bool may_warn(meeting *m) {
+  if (m->n_warnings++ < WARNINGS) return true;
+  if (m->n_warnings == WARNINGS + 1) cvy_log_warning("more such peers are refused without a message");
+  return false;
+}
+
 static void warn(meeting *m, const char *address, const char *why) {
-  if (m->n_warnings++ < WARNINGS) cvy_log_warning("refused %s on this node's port: %s", address, why);
-  else if (m->n_warnings == WARNINGS + 1) cvy_log_warning("more such peers are refused without a message");
+  if (may_warn(m)) cvy_log_warning("refused %s on this node's port: %s", address, why);
 }
 
 static void refuse_stranger(meeting *m, cvy_shake *s, const char *why) {
@@ -110,7 +118,7 @@ static void dial_again(meeting *m, int rank, const char *why) {
   o->dial_ns = in_ns(why ? 2 : 0.25);
   if (!why || strcmp(o->refused, why) == 0) return;
   snprintf(o->refused, sizeof o->refused, "%s", why);
-  cvy_log_warning("node %d (%s) is not the right one: %s; trying again", rank, name_of(m, rank), why);
+  if (may_warn(m)) cvy_log_warning("node %d (%s) is not the right one: %s; trying again", rank, name_of(m, rank), why);
 }
 
 /* ---- nodes that are there ---- */
@@ -120,13 +128,27 @@ static void forget(other_node *o) {
   o->fd = -1, o->start_sent = false, o->n_start = 0;
 }
 
-/* The handshake is done. A node that has come before and comes again was started anew. */
+/* The handshake is done. A node that has come before and comes again was started anew, if it has proved that it has the
+ * key. Without one it may be anybody: the first stays, as long as its connection does. */
 static void welcome(meeting *m, cvy_shake *s) {
   other_node *const o = &m->others[s->rank];
-  if (o->fd >= 0) cvy_log_info("node %d (%s) has come again", s->rank, name_of(m, s->rank));
+  if (o->fd >= 0 && m->params->n_key == 0) {
+    char why[CVY_NODE_HOST + 80];
+    snprintf(why, sizeof why, "it calls itself node %d (%s), which has come and is connected", s->rank,
+             name_of(m, s->rank));
+    refuse_stranger(m, s, why);
+    return;
+  }
+  if (o->fd >= 0 && may_warn(m)) cvy_log_info("node %d (%s) has come again", s->rank, name_of(m, s->rank));
   forget(o);
   o->fd = s->fd;
   s->fd = -1;
+  cvy_tcp_keep_alive(o->fd); /* a machine that has lost its power closes nothing */
+}
+
+static void lose(meeting *m, int rank) {
+  if (may_warn(m)) cvy_log_info("node %d (%s) has gone; waiting for it again", rank, name_of(m, rank));
+  forget(&m->others[rank]);
 }
 
 static bool send_start(int fd) {
@@ -143,9 +165,7 @@ static void read_start(meeting *m, int rank) {
   cvy_frame frame;
   const bool wrong =
       o->n_start == sizeof o->start && (cvy_frame_read(o->start, 0, &frame) != NULL || frame.kind != CVY_FRAME_START);
-  if (n > 0 && !wrong) return;
-  cvy_log_info("node %d (%s) has gone; waiting for it again", rank, name_of(m, rank));
-  forget(o);
+  if (n <= 0 || wrong) lose(m, rank);
 }
 
 /* True: all nodes are there and know it of each other. */
@@ -163,7 +183,6 @@ static bool all_started(meeting *m) {
   return all;
 }
 
-/* Names the nodes that are not there: when that changes, and every half minute. */
 /* "pc2, pc3": the nodes that are not there. */
 static cvy_text missing(meeting *m) {
   cvy_text text = {0};
@@ -172,11 +191,13 @@ static cvy_text missing(meeting *m) {
   return text;
 }
 
+/* Names the nodes that are not there: when that changes, and every half minute. */
 static void say(meeting *m) {
   if (cvy_clock_seconds_since(m->said_ns) < 1) return;
   cvy_text text = missing(m);
-  if (text.size &&
-      (strcmp(cvy_text_get(&text), cvy_text_get(&m->said)) != 0 || cvy_clock_seconds_since(m->said_ns) > 30)) {
+  const bool changed = m->n_said < NAMED_OFTEN && strcmp(cvy_text_get(&text), cvy_text_get(&m->said)) != 0;
+  if (text.size && (changed || cvy_clock_seconds_since(m->said_ns) > 30)) {
+    m->n_said++;
     cvy_log_info("node %d of %d waits for %s", m->params->rank, size_of(m), cvy_text_get(&text));
     m->said_ns = cvy_clock_ns();
     cvy_text_clear(&m->said);
@@ -251,14 +272,18 @@ static void poll_all(meeting *m) {
   int ranks[CVY_NODES_MOST];
   for (int i = 0; i < size_of(m); i++) {
     const other_node *const o = &m->others[i];
-    if (o->fd < 0 || o->n_start == CVY_FRAME_HEADER) continue; /* behind START come frames of the link */
+    if (o->fd < 0) continue;
     ranks[n - n_listeners - n_shakes] = i;
-    fds[n++] = (struct pollfd){.fd = o->fd, .events = POLLIN};
+    /* behind START come frames of the link */
+    fds[n++] = (struct pollfd){.fd = o->fd, .events = o->n_start == CVY_FRAME_HEADER ? POLLRDHUP : POLLIN};
   }
   if (poll(fds, (nfds_t)n, TICK_MS) < 0) return;
   /* Nodes first, listeners last: a new connection may take the place of a stranger, or of a node that had gone. */
-  for (int i = n_listeners + n_shakes; i < n; i++)
-    if (fds[i].revents) read_start(m, ranks[i - n_listeners - n_shakes]);
+  for (int i = n_listeners + n_shakes; i < n; i++) {
+    if (!fds[i].revents) continue;
+    if (fds[i].events == POLLIN) read_start(m, ranks[i - n_listeners - n_shakes]);
+    else lose(m, ranks[i - n_listeners - n_shakes]);
+  }
   for (int i = 0; i < n_shakes; i++) go_on(m, shakes[i], fds[n_listeners + i].revents != 0);
   for (int i = 0; i < n_listeners; i++)
     if (fds[i].revents) accept_one(m, m->listeners[i]);

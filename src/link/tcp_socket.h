@@ -27,5 +27,7 @@ int cvy_tcp_connected(int fd);
 int cvy_tcp_accept(int listener, char from[CVY_ADDRESS_TEXT]);
 /* Small frames go at once; the system gives the connection up when bytes stay unacknowledged for so long. */
 void cvy_tcp_tune(int fd, double give_up_seconds);
+/* The system gives a silent connection up after half a minute. */
+void cvy_tcp_keep_alive(int fd);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A standing: a node's message to the others in a meeting (agree.h), as it crosses, and the rules that a right one keeps.
- * The one place where control messages of other nodes are looked at; a sender that breaks a rule is refused
+ * A standing: a node's message to the others in a meeting (agree.h), as it crosses, and the rules that a right one
+ * keeps. The one place where control messages of other nodes are looked at; a sender that breaks a rule is refused
  * (cvy_link_refuse). Pure.
  *
  *   magic    CVY_STANDING_MAGIC.
