@@ -489,9 +489,8 @@ static cvy_status cut_batch(fleet_run *run) {
   run->counts[run->rank] = cvy_devices_count(run->devices);
   CVY_TRY(cvy_fleet_gather(run->fleet, run->counts, (size_t)run->n_nodes * size, (size_t)run->rank * size, size));
   for (int r = 0; r < run->n_nodes; r++) {
-    CVY_REQUIRE(run->counts[r] >= 1 && run->counts[r] <= CVY_FLEET_DEVICES, CVY_E_MISMATCH,
-                "node %d (%s) has %d devices: expected 1 to %d", r, cvy_fleet_name(run->fleet, r), run->counts[r],
-                CVY_FLEET_DEVICES);
+    if (run->counts[r] < 1 || run->counts[r] > CVY_FLEET_DEVICES)
+      CVY_TRY(cvy_fleet_refuse(run->fleet, r, "has %d devices: expected 1 to %d", run->counts[r], CVY_FLEET_DEVICES));
     if (r == run->rank) run->first = run->n_all;
     run->n_all += run->counts[r];
   }
@@ -565,8 +564,9 @@ static int meet_others(const fleet_bench_options *o, cvy_fleet **fleet) {
                        "machine");
 }
 
-static void close_run(fleet_run *run) {
-  cvy_fleet_close(&run->fleet);
+/* True: the nodes are to meet again, and all of it comes anew. */
+static bool close_run(fleet_run *run, int code) {
+  const bool again = fleet_end(&run->options->fleet, run->options->quiet, code, &run->fleet);
   cvy_data_destroy(&run->data);
   cvy_net_destroy(&run->net);
   cvy_devices_destroy(&run->devices);
@@ -575,12 +575,15 @@ static void close_run(fleet_run *run) {
   cvy_free(run->figures);
   cvy_free(run->fresh);
   cvy_free(run->samples);
+  return again;
 }
 
-int bench_fleet_main(int argc, char **argv) {
+static int bench_all(int argc, char **argv, bool *again) {
   static fleet_bench_options options; /* large lists: not on the stack */
   static fleet_run run;
   bool writes = false;
+  memset(&options, 0, sizeof options);
+  memset(&run, 0, sizeof run);
   int code = options_parse(&table, argc, argv, &options, NULL);
   if (code != OPTIONS_GO_ON) return code;
   code = check_options(&options);
@@ -594,7 +597,7 @@ int bench_fleet_main(int argc, char **argv) {
         bench_begin(table.verb, writes ? options.json : NULL, options.quiet || !writes, options.devices, &run.devices);
   }
   if (code != EXIT_DONE) {
-    close_run(&run);
+    *again = close_run(&run, code);
     return code;
   }
   CVY_TRY(prepare(&run));
@@ -606,6 +609,16 @@ fail:
   code = program_exit_code(status);
   if (code == EXIT_DONE && writes && options.json && !program_write_json(options.json, result_json(&run)))
     code = EXIT_FAILED;
-  close_run(&run);
+  *again = close_run(&run, code);
+  return code;
+}
+
+int bench_fleet_main(int argc, char **argv) {
+  bool again = true;
+  int code = EXIT_DONE;
+  while (again) {
+    again = false;
+    code = bench_all(argc, argv, &again);
+  }
   return code;
 }

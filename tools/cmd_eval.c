@@ -112,7 +112,8 @@ static bool result_print(const eval_options *options, const program_run *run, co
   return ok;
 }
 
-int cmd_eval(int argc, char **argv) {
+/* *again: the fleet is to meet again, and all of it comes anew. */
+static int eval_all(int argc, char **argv, bool *again) {
   eval_options options = {0};
   option_set given = {0};
   int code = options_parse(&table, argc, argv, &options, &given);
@@ -135,7 +136,7 @@ int cmd_eval(int argc, char **argv) {
     code = program_try_output("eval", "--confusion", options.confusion, true);
   if (code == EXIT_DONE && options.weights) code = weights_facts("eval", options.weights, &options.model, &facts);
   if (code != EXIT_DONE) {
-    cvy_fleet_close(&fleet);
+    *again = fleet_end(&options.fleet, options.quiet, code, &fleet);
     return code;
   }
   if (facts) program_take_images(facts, &options.images);
@@ -223,9 +224,19 @@ int cmd_eval(int argc, char **argv) {
   progress_end();
   program_flush(); /* a driver may die at the end of its objects */
   cvy_team_destroy(&team);
-  cvy_fleet_close(&fleet);
+  *again = fleet_end(&options.fleet, options.quiet, code, &fleet);
   free(probabilities);
   program_run_close(&run);
   cvy_model_facts_free(&facts);
+  return code;
+}
+
+int cmd_eval(int argc, char **argv) {
+  bool again = true;
+  int code = EXIT_DONE;
+  while (again) {
+    again = false;
+    code = eval_all(argc, argv, &again);
+  }
   return code;
 }

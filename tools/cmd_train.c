@@ -387,6 +387,7 @@ static int run_train(training *t, program_run *kept) {
 typedef struct shared_run {
   program_run run;
   int64_t seed;
+  bool again; /* the fleet is to meet again */
 } shared_run;
 
 /* Epochs of earlier parts of the run, or of one that was finished before. */
@@ -437,7 +438,7 @@ static int train_once(train_options *options, void *user, sweep_outcome *out) {
   fill_outcome(&t, out);
   program_flush(); /* all files are written; a driver may die at the end of its objects */
   cvy_team_destroy(&t.team);
-  cvy_fleet_close(&t.fleet);
+  shared->again = fleet_end(&options->fleet, options->quiet, code, &t.fleet);
   json_log_close(&t.log);
   run_files_close(options, &t.files);
   cvy_checkpoint_close(&options->opened);
@@ -448,18 +449,31 @@ static int train_once(train_options *options, void *user, sweep_outcome *out) {
   return code;
 }
 
-int cmd_train(int argc, char **argv) {
+/* *again: the fleet is to meet again, and all of it comes anew. */
+static int train_all(int argc, char **argv, bool *again) {
   static train_options options; /* large lists: not on the stack */
   shared_run shared = {0};
   sweep_outcome outcome = {.test_acc = -1, .best_val_acc = -1};
+  memset(&options, 0, sizeof options);
   int code = train_options_parse(argc, argv, &options);
   if (code != OPTIONS_GO_ON) {
-    cvy_fleet_close(&options.joined);
+    *again = fleet_end(&options.fleet, options.quiet, code, &options.joined);
     return code;
   }
   signals_text("\nconvoy: interrupted before the first step; nothing was saved\n");
   code = train_options_runs(&options) > 1 ? train_sweep(argc, argv, &options, train_once, &shared)
                                           : train_once(&options, &shared, &outcome);
   program_run_close(&shared.run);
+  *again = shared.again;
+  return code;
+}
+
+int cmd_train(int argc, char **argv) {
+  bool again = true;
+  int code = EXIT_DONE;
+  while (again) {
+    again = false;
+    code = train_all(argc, argv, &again);
+  }
   return code;
 }

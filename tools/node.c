@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/node.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tools/program_common.h"
 #include "tools/signals.h"
@@ -18,20 +20,42 @@ int fleet_options_check(const char *verb, const fleet_options *o) {
   return OPTIONS_GO_ON;
 }
 
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double met_first; /* when fleet_meet was called first; 0: it was not */
+
+/* At least a moment: 0 is the library's default. */
+static double time_left(const fleet_options *o) { return fmax(0.01, o->wait - (now() - met_first)); }
+
 int fleet_meet(const fleet_options *o, bool quiet, cvy_fleet **out) {
   cvy_status status = CVY_OK;
   *out = NULL;
   if (o->none) return EXIT_DONE;
+  if (met_first == 0) met_first = now();
   program_hear_of_waiting(!quiet);
   if (o->nodes)
-    status = cvy_fleet_meet(
-        &(cvy_fleet_params){
-            .nodes = o->nodes, .node = (int)o->node, .port = (int)o->port, .key_file = o->key, .wait_seconds = o->wait},
-        out);
+    status = cvy_fleet_meet(&(cvy_fleet_params){.nodes = o->nodes,
+                                                .node = (int)o->node,
+                                                .port = (int)o->port,
+                                                .key_file = o->key,
+                                                .wait_seconds = time_left(o)},
+                            out);
   else status = cvy_fleet_meet_started(o->wait, out);
   program_hear_of_waiting(false);
   if (*out && !cvy_fleet_is_head(*out)) program_speak_as(cvy_fleet_name(*out, cvy_fleet_rank(*out)));
   return program_exit_code(status);
+}
+
+bool fleet_end(const fleet_options *o, bool quiet, int code, cvy_fleet **fleet) {
+  const bool again = code == EXIT_FAILED && cvy_fleet_may_meet_again(*fleet) && now() - met_first < o->wait;
+  cvy_fleet_close(fleet);
+  if (again) program_speak_as(NULL);
+  if (again && !quiet) program_say("this node waits for the right nodes again");
+  return again;
 }
 
 int fleet_refuse(const char *verb) {

@@ -19,8 +19,12 @@ typedef struct fleet_options {
 int fleet_options_check(const char *verb, const fleet_options *options);
 /* Waits for the other nodes. *out NULL: this process is alone. EXIT_DONE, or the exit status with the reason said. From
  * now on only the head of the fleet prints; warnings and errors of others have their node's name in front. quiet: no
- * word about nodes that are waited for. */
+ * word about nodes that are waited for. A second call has the time that the first one has left. */
 int fleet_meet(const fleet_options *options, bool quiet, cvy_fleet **out);
+/* Closes the fleet, if there is one. code: the verb's exit status. True: it is to begin anew with fleet_meet, which is
+ * said: it has failed before the first step since another node was lost, or was refused, and --fleet-wait, since the
+ * first call of fleet_meet, is not over. */
+bool fleet_end(const fleet_options *options, bool quiet, int code, cvy_fleet **fleet);
 /* For a verb that is for one machine: EXIT_USAGE with the reason if a launcher has started several processes. */
 int fleet_refuse(const char *verb);
 /* "pc1: A, B | pc2: C": the nodes that are there, with their devices. NULL when out of memory; free(). */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,42 +40,79 @@ const char *program_exchange_name(cvy_exchange_kind kind) { return kind == CVY_E
 /* convoy tune's own batch, and how many times larger or smaller ones are served by it (src/ops/tune_table.h). */
 enum { TUNE_BATCH = 256, TUNE_NEAR = 8 };
 
-static char last_error[1024];
-static const char *speaker; /* NULL: this process prints everything */
-static bool waiting;        /* for other nodes, which are named */
+/* Any thread of the library has messages, while the main thread changes what is done with them. */
+static struct {
+  pthread_mutex_t lock;
+  char last_error[1024];
+  char speaker[300]; /* "": this process prints everything */
+  bool waiting;      /* for other nodes, which are named */
+} talk = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void print(const char *kind, const char *text) {
-  char with_speaker[320];
-  if (speaker) {
+/* speaker: room for as much as talk.speaker. True: others than the head's process are silent but for warnings. */
+static bool has_speaker(char *speaker, bool *waiting) {
+  pthread_mutex_lock(&talk.lock);
+  memcpy(speaker, talk.speaker, sizeof talk.speaker);
+  *waiting = talk.waiting;
+  pthread_mutex_unlock(&talk.lock);
+  return *speaker != 0;
+}
+
+static void print(const char *speaker, const char *kind, const char *text) {
+  char with_speaker[sizeof talk.speaker + 20];
+  if (*speaker) {
     snprintf(with_speaker, sizeof with_speaker, "%s: %s", speaker, kind);
     kind = with_speaker;
   }
   progress_message(kind, text);
 }
 
+static void keep_error(const char *message) {
+  pthread_mutex_lock(&talk.lock);
+  snprintf(talk.last_error, sizeof talk.last_error, "%s", message);
+  pthread_mutex_unlock(&talk.lock);
+}
+
 static void on_message(void *user, cvy_log_level level, const char *message) {
+  char speaker[sizeof talk.speaker];
+  bool waiting;
   (void)user;
-  if (level == CVY_LOG_INFO && !waiting && (speaker || !progress_talks())) return;
-  if (level == CVY_LOG_ERROR) snprintf(last_error, sizeof last_error, "%s", message);
+  const bool spoken = has_speaker(speaker, &waiting);
+  if (level == CVY_LOG_INFO && !waiting && (spoken || !progress_talks())) return;
+  if (level == CVY_LOG_ERROR) keep_error(message);
   char text[4096];
   called_message(message, text, sizeof text);
   cvy_plain_text(text, "\n\t");
-  print(level == CVY_LOG_ERROR ? "error: " : level == CVY_LOG_WARNING ? "warning: " : "", text);
+  print(speaker, level == CVY_LOG_ERROR ? "error: " : level == CVY_LOG_WARNING ? "warning: " : "", text);
 }
 
-void program_speak_as(const char *name) { speaker = name; }
+void program_speak_as(const char *name) {
+  pthread_mutex_lock(&talk.lock);
+  snprintf(talk.speaker, sizeof talk.speaker, "%s", name ? name : "");
+  pthread_mutex_unlock(&talk.lock);
+}
 
-void program_hear_of_waiting(bool hears) { waiting = hears; }
+void program_hear_of_waiting(bool hears) {
+  pthread_mutex_lock(&talk.lock);
+  talk.waiting = hears;
+  pthread_mutex_unlock(&talk.lock);
+}
 
 void program_log_start(void) { cvy_log_set(on_message, NULL, CVY_LOG_INFO); }
 
-const char *program_last_error(void) { return last_error; }
+const char *program_last_error(void) {
+  static _Thread_local char copy[sizeof talk.last_error];
+  pthread_mutex_lock(&talk.lock);
+  memcpy(copy, talk.last_error, sizeof copy);
+  pthread_mutex_unlock(&talk.lock);
+  return copy;
+}
 
 static void say(const char *kind, const char *format, va_list args) {
-  char text[2048];
+  char text[2048], speaker[sizeof talk.speaker];
+  bool waiting;
   vsnprintf(text, sizeof text, format, args);
   cvy_plain_text(text, "\n\t");
-  if (!speaker || *kind) print(kind, text);
+  if (!has_speaker(speaker, &waiting) || *kind) print(speaker, kind, text);
 }
 
 void program_say(const char *format, ...) {

@@ -35,11 +35,11 @@ const char *program_exchange_name(cvy_exchange_kind kind);
 
 /* Library messages from now on: "convoy: error: …" on stderr, around the progress bar. */
 void program_log_start(void);
-/* From now on this process prints only warnings and errors, with `name` (borrowed) in front; NULL: all, without. */
+/* From now on this process prints only warnings and errors, with `name` in front; NULL: all, without. */
 void program_speak_as(const char *name);
 /* While this is true the library's talk is printed before progress_start, too. */
 void program_hear_of_waiting(bool hears);
-/* The last error message, "" if there was none. Borrowed, changes with the next one. */
+/* The last error message, "" if there was none. Borrowed until this thread's next call. */
 const char *program_last_error(void);
 /* "convoy: …" on stderr. */
 void program_say(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -268,7 +268,8 @@ static void control_received(cvy_mpi_link *l, cvy_mpi_request *r, const cvy_mpi_
     lose(l, r->node);
     return; /* it sends no more */
   }
-  if (kind == CVY_MPI_KIND_CUT) lose_silent(l, r->node, "has not heard this node for too long");
+  if (kind == CVY_MPI_KIND_CUT)
+    lose_silent(l, r->node, "goes on without this node, which was silent for too long or was refused");
   if (message) take_message(l, r->node, done->bytes - 1);
   if (!from->silent) begin_receive(l, r, from->control_data, sizeof from->control_data);
 }

@@ -39,7 +39,9 @@ static void begin_frame(cvy_tcp *t, cvy_tcp_peer *p) {
     case CVY_FRAME_START: cvy_tcp_refuse(t, p, "begins a second time"); break;
     case CVY_FRAME_PING: break;
     case CVY_FRAME_BYE: leave(t, p); break;
-    case CVY_FRAME_CUT: cvy_tcp_lose(t, p, CVY_LINK_SILENT, "has not heard this node for too long"); break;
+    case CVY_FRAME_CUT:
+      cvy_tcp_lose(t, p, CVY_LINK_SILENT, "goes on without this node, which was silent for too long or was refused");
+      break;
     case CVY_FRAME_CREDIT: {
       cvy_tcp_outbox *const o = &p->outboxes[f->stream];
       if (f->value < o->limit || f->value > o->cost + CVY_TCP_WINDOW)

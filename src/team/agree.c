@@ -111,6 +111,14 @@ bool cvy_agree_has_news(const cvy_agree *a) {
   return any;
 }
 
+bool cvy_agree_misses_one(cvy_agree *a) {
+  bool any = false;
+  cvy_roster_lock(a->roster);
+  for (int r = 0; r < cvy_fleet_size(a->fleet); r++) any |= cvy_fleet_has(a->fleet, r) && a->gone[r];
+  cvy_roster_unlock(a->roster);
+  return any;
+}
+
 void cvy_agree_stop(cvy_agree *a) {
   cvy_roster_lock(a->roster);
   a->stopping = true;

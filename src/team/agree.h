@@ -57,6 +57,8 @@ void cvy_agree_leave(cvy_agree *agree, const cvy_standing *own);
 /* Ends cvy_agree_meet. Any thread. */
 void cvy_agree_stop(cvy_agree *agree);
 
+/* A node is lost with which the team has not agreed to go on without it. */
+bool cvy_agree_misses_one(cvy_agree *agree);
 /* [exchange thread] The next node that is there no more, of those that no call has returned: *how is ENDED, SILENT or
  * LEFT. -1: none. */
 int cvy_agree_next_lost(cvy_agree *agree, cvy_link_news *how);

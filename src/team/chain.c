@@ -523,6 +523,11 @@ fail:
 }
 
 bool cvy_chain_has_news(const cvy_chain *c) { return cvy_agree_has_news(c->agree); }
+bool cvy_chain_meets_again(cvy_chain *c) {
+  const bool misses = cvy_fleet_is_opening(c->fleet) && cvy_agree_misses_one(c->agree);
+  if (misses) cvy_fleet_note_loss(c->fleet);
+  return misses;
+}
 int cvy_chain_next_lost(cvy_chain *c, cvy_link_news *how) { return cvy_agree_next_lost(c->agree, how); }
 int cvy_chain_stopper(const cvy_chain *c, bool *asked) { return cvy_agree_stopper(c->agree, asked); }
 

@@ -113,6 +113,8 @@ bool cvy_chain_gave_up(cvy_chain *chain);
 cvy_status cvy_chain_agree(cvy_chain *chain, bool *stops, bool *devices, bool *done, cvy_chain_sums *total);
 /* [with the roster's lock] The nodes have to agree again before the team goes on. */
 bool cvy_chain_has_news(const cvy_chain *chain);
+/* The opening has ended by the loss of a node: the nodes may meet again (convoy/fleet.h), and none goes on alone. */
+bool cvy_chain_meets_again(cvy_chain *chain);
 int cvy_chain_next_lost(cvy_chain *chain, cvy_link_news *how); /* as cvy_agree_next_lost */
 int cvy_chain_stopper(const cvy_chain *chain, bool *asked);    /* as cvy_agree_stopper */
 

@@ -16,10 +16,10 @@ struct cvy_fleet {
   _Atomic uint64_t view; /* bit r: node r is there */
   _Atomic uint32_t round;
   int devices[CVY_NODES_MOST];
-  char **noted;           /* JSON arrays of each node's devices */
-  cvy_patience *patience; /* NULL: without limits */
-  bool opened, missed;    /* the opening is over; in it another node was lost or refused */
-  bool meets_again;       /* its nodes can: no launcher has started them together */
+  char **noted;                /* JSON arrays of each node's devices */
+  cvy_patience *patience;      /* NULL: without limits */
+  _Atomic bool opened, missed; /* the opening is over; in it another node was lost or refused */
+  bool meets_again;            /* its nodes can: no launcher has started them together */
 };
 
 /* ---- life ---- */
@@ -121,9 +121,11 @@ cvy_status cvy_fleet_be_patient(cvy_fleet *f, double limit_s) {
 
 cvy_patience *cvy_fleet_patience(const cvy_fleet *f) { return f->patience; }
 
+void cvy_fleet_note_loss(cvy_fleet *f) { f->missed = true; }
 void cvy_fleet_end_opening(cvy_fleet *f) { f->opened = true; }
 void cvy_fleet_set_meets_again(cvy_fleet *f) { f->meets_again = true; }
-bool cvy_fleet_may_meet_again(const cvy_fleet *f) { return f && f->meets_again && f->missed && !f->opened; }
+bool cvy_fleet_is_opening(const cvy_fleet *f) { return f->meets_again && !f->opened; }
+bool cvy_fleet_may_meet_again(const cvy_fleet *f) { return f && f->missed && cvy_fleet_is_opening(f); }
 
 cvy_status cvy_fleet_take(cvy_fleet *f, int from, cvy_stream stream, void *data, size_t bytes) {
   const cvy_wait_kind kind = stream == CVY_LINK_UP ? CVY_WAIT_TAKE_UP : CVY_WAIT_TAKE_DOWN;

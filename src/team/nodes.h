@@ -51,7 +51,11 @@ cvy_status cvy_fleet_refuse(cvy_fleet *fleet, int r, const char *format, ...) CV
  * again. CVY_OK: there are none. */
 cvy_status cvy_fleet_refuse_others(cvy_fleet *fleet, uint64_t nodes);
 void cvy_fleet_set_meets_again(cvy_fleet *fleet);
-/* The next thing that the nodes do is a step. */
+/* The opening fails since a node was lost. */
+void cvy_fleet_note_loss(cvy_fleet *fleet);
+/* There was no step yet, and the nodes can meet again. */
+bool cvy_fleet_is_opening(const cvy_fleet *fleet);
+/* The nodes do a step next. */
 void cvy_fleet_end_opening(cvy_fleet *fleet);
 /* Tells all nodes how many devices this one has, and describes them (noted_devices.h; "[]": no node describes them).
  * Collective, as all of fleet_words.h. */

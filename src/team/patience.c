@@ -69,10 +69,10 @@ static void name_them(const cvy_link *link, const finding *f) {
 
 static void act(cvy_link *link, cvy_wait_kind kind, const finding *f) {
   char why[120];
-  snprintf(why, sizeof why, "%s for %.0f s, though it gives signs of life",
-           kind == CVY_WAIT_MEETING                                 ? "does not agree with the others on how to go on"
-           : kind == CVY_WAIT_GIVE_UP || kind == CVY_WAIT_GIVE_DOWN ? "takes nothing of what this node sends"
-                                                                    : "sends nothing of what this node waits for",
+  snprintf(why, sizeof why, "gives signs of life, but has not %s for %.0f s",
+           kind == CVY_WAIT_MEETING                                 ? "agreed with the others on how to go on"
+           : kind == CVY_WAIT_GIVE_UP || kind == CVY_WAIT_GIVE_DOWN ? "taken what this node sends"
+                                                                    : "sent what this node waits for",
            f->passed_s);
   for (int r = 0; r < link->size; r++)
     if (f->refused >> r & 1) cvy_link_refuse(link, r, why);

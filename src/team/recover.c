@@ -210,6 +210,7 @@ static cvy_status agree(cvy_recovery *r, cvy_count_fn *count, void *user) {
   bool stops = r->fault != CVY_OK, done, asked;
   cvy_chain_rest(r->chain);
   if (cvy_chain_gave_up(r->chain)) return CVY_E_INTERRUPTED;
+  if (cvy_chain_meets_again(r->chain)) return CVY_E_IO;
   CVY_TRY(cvy_chain_agree(r->chain, &stops, r->agreed, &done, &total));
   if (done) CVY_TRY(count(user, &total));
   const int n_lost = note_lost_nodes(r, r->params.fault_stops), stopper = cvy_chain_stopper(r->chain, &asked);
