@@ -68,6 +68,23 @@ def fleet(n, args, folder, ports=None, words=""):
     return end([start(r, ports, args, folder, words if r == n - 1 else "") for r in range(n)])
 
 
+def unlike(first, second, folder):
+    """Node 1 is about to do something else than node 0: it ends with 2, and node 0 waits for a right one, until Ctrl-C. Their texts."""
+    ports = unused_ports(2)
+    started = [start(0, ports, first, folder), start(1, ports, second, folder)]
+    code, other = end(started[1:])[0]
+    begun, text = time.monotonic(), ""
+    while "waits for the right nodes again" not in text and time.monotonic() - begun < LIMIT_S and started[0][0].poll() is None:
+        time.sleep(0.05)
+        with open(os.path.join(folder, "node0.txt"), encoding="utf-8") as f:
+            text = f.read()
+    started[0][0].send_signal(signal.SIGINT)
+    ends = [*end(started[:1]), (code, other)]
+    check(ends[0][0] == 130 and code == 2, f"nodes that differ: exit {ends[0][0]} and {code}, must be 130, by Ctrl-C, and 2: {ends}")
+    check(f"node 1 (127.0.0.1:{ports[1]}) would do something else than node 0, and is refused" in text, f"node 1 is not refused by its name: {text}")
+    return text, other
+
+
 def lines_of(path, key):
     """The log's lines that have this key."""
     with open(path, encoding="utf-8") as f:

@@ -12,7 +12,7 @@ import socket
 import time
 
 from cli import CONVOY, LENET, call, check, expect, first_device, main
-from nodes import BASE, LIMIT_S, Network, all_done, end, fleet, lines_of, losses, same_file, start, truth, unused_ports
+from nodes import BASE, LIMIT_S, Network, all_done, end, fleet, lines_of, losses, same_file, start, truth, unlike, unused_ports
 
 RATES_LIMIT_S = 900  # the first of these runs compiles all kernels of ResNet-18, on one core
 
@@ -77,7 +77,7 @@ def elsewhere(folder, device):
         return end([start(0, ports, [*mine, "--data", f"{folder}/a"], folder), start(1, ports, [*mine, "--data", second], folder)])
 
     all_done(run(f"{folder}/b", "--max-steps", "2"), "data in two folders")
-    ends = run(f"{folder}/other", "--resume", "--max-steps", "4")
+    ends = run(f"{folder}/other", "--resume", "--max-steps", "4", "--fleet-wait", "15")  # node 0 waits for a right node 1
     check(all(code != 0 for code, _ in ends), f"other images are taken: {ends}")
     all_done(run(f"{folder}/b", "--resume", "--max-steps", "4", "--save", f"{folder}/moved.safetensors"), "resumed in two folders")
     expect(0, *args[:-1], f"{device}*2", "--data", f"{folder}/b", "--max-steps", "4", "--save", f"{folder}/stayed.safetensors", timeout=LIMIT_S)
@@ -85,13 +85,17 @@ def elsewhere(folder, device):
 
 
 def differences(folder, device):
-    """Nodes that would not train the same are refused, and the difference is named with its node."""
-    ports = unused_ports(2)
+    """A node that would train otherwise than node 0 is refused, and the difference is named with it; node 0 waits for a right one."""
     args = [*BASE, "--devices", device, "--max-steps", "2"]
-    started = [start(0, ports, args, folder), start(1, ports, [*args, "--lr", "0.2"], folder)]
-    ends = end(started)
-    check(ends[0][0] == 2 and ends[1][0] == 2, f"exit {ends[0][0]} and {ends[1][0]}, must be 2: {ends}")
-    check("lr" in ends[0][1] and "node 1 (127.0.0.1" in ends[0][1], f"the difference is not named: {ends[0][1]}")
+    for option, said in ((["--lr", "0.2"], "lr: 0.1 on node 0"), (["--batch", "32"], "batch: 64 on node 0"), (["--split", "auto"], "split: ")):
+        ports = unused_ports(2)
+        first, second = start(0, ports, args, folder), start(1, ports, [*args, *option], folder)
+        code, text = end([second])[0]
+        check(code == 2 and said in text, f"{option}: exit {code} of the wrong node, must be 2, with the difference: {text}")
+        ends = end([first, start(1, ports, args, folder)])
+        all_done(ends, f"{option}: after a wrong node")
+        for words in (said, f"node 1 (127.0.0.1:{ports[1]}) would do something else than node 0, and is refused", "waits for the right nodes"):
+            check(words in ends[0][1], f"{option}: node 0 does not say {words!r}: {ends[0][1]}")
     two = ["--nodes", "127.0.0.1:1,127.0.0.1:2", "--node", "0"]  # before it waits for the other one
     expect(2, *BASE, *two, "--bn", "sync", err="--bn sync with --nodes: every layer would wait")
     expect(2, *BASE, *two, "--no-sync", err="--no-sync with --nodes")
@@ -296,8 +300,8 @@ def test_fleet_bench(at):
             check(done.returncode == 0, "bench fleet over Open MPI", done)
             check_bench(read_bench(path), [8, 8])
     ports = unused_ports(2)
-    ends = end([start(0, ports, args, folder), start(1, ports, [*args, "--exchange", "bf16"], folder)])
-    check(ends[0][0] == 2 and ends[1][0] == 2 and 'exchange: "fp32" on node 0' in ends[0][1], f"nodes that differ: {ends}")
+    texts = unlike(args, [*args, "--exchange", "bf16"], folder)
+    check('exchange: "fp32" on node 0' in texts[0], f"nodes that differ: {texts}")
     ends = fleet(2, [*args, "--shares", "16,0"], folder)
     check(ends[0][0] == 2 and "no image for node 1" in ends[0][1], f"a node without images: {ends}")
     expect(2, *args, err="this process is alone")

@@ -51,7 +51,8 @@ int fleet_meet(const fleet_options *o, bool quiet, cvy_fleet **out) {
 }
 
 bool fleet_end(const fleet_options *o, bool quiet, int code, cvy_fleet **fleet) {
-  const bool again = code == EXIT_FAILED && cvy_fleet_may_meet_again(*fleet) && now() - met_first < o->wait;
+  const bool again =
+      code == EXIT_FAILED && cvy_fleet_may_meet_again(*fleet) && now() - met_first < o->wait && signals_hard();
   cvy_fleet_close(fleet);
   if (again) program_speak_as(NULL);
   if (again && !quiet) program_say("this node waits for the right nodes again");

@@ -112,3 +112,8 @@ const cvy_stop *signals_soft(void) {
   soft = 1;
   return &stop;
 }
+
+bool signals_hard(void) {
+  soft = 0;
+  return atomic_load(&first_ms) == 0;
+}

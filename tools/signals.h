@@ -26,6 +26,8 @@ void signals_hold(bool hold);
  * second SIGINT, or any signal 1 s or more after the first, ends it at once. Two SIGINT within 50 ms count as one:
  * `timeout` signals the program and then the program's group. */
 const cvy_stop *signals_soft(void);
+/* As before signals_soft: a signal ends the program at once. False: one has come already. */
+bool signals_hard(void);
 /* Whether the handler has written to stderr since the last call. */
 bool signals_told(void);
 
