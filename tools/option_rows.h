@@ -130,7 +130,7 @@
    .help = "only programs that have the same bytes in this file may join; without it any that reaches the port"}
 #define ROW_FLEET_WAIT(F)                                                                                            \
   {.kind = OPTION_REAL, .name = "fleet-wait", F(fleet.wait), .value = "S", .deflt = "600", .unit = "seconds",         \
-   .range = {1, 1e6}, .help = "how long to wait for the other machines at the start"}
+   .range = {1, 1e6}, .help = "how long to wait for the other machines before the first step"}
 #define ROW_NO_FLEET(F)                                                                                              \
   {.kind = OPTION_FLAG, .name = "no-fleet", F(fleet.none),                                                            \
    .help = "this process alone, although mpirun or srun has started several"}

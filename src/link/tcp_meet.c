@@ -129,7 +129,7 @@ static void forget(other_node *o) {
 }
 
 /* The handshake is done. A node that has come before and comes again was started anew, if it has proved that it has the
- * key. Without one it may be anybody: the first stays, as long as its connection does. */
+ * key. Without one it may be any program: the first stays, as long as its connection does. */
 static void welcome(meeting *m, cvy_shake *s) {
   other_node *const o = &m->others[s->rank];
   if (o->fd >= 0 && m->params->n_key == 0) {

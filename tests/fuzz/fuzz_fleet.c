@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Other nodes of a fleet, behind the handshake (fuzz_link.c has what comes before): what they say when a team is opened
- * (team/fleet_words.h, noted_devices.h, fleet_pace.h, run/muster.h), or while it trains (team/chain.h, agree.h). The link is
- * made of the input; no byte leaves it.
+ * (team/fleet_words.h, noted_devices.h, fleet_pace.h, run/muster.h), or while it trains (team/chain.h, agree.h). The
+ * link is made of the input; no byte leaves it.
  *
  * Input: a byte (bit 7: the fleet trains; else rank of this node in a fleet of three), two lengths of two bytes, so
  * many bytes of UP and of DOWN; the rest is news. A message of UP or DOWN has the size that this node expects, since
@@ -251,8 +251,8 @@ static cvy_status find_shares(cvy_fleet *fleet) {
   int share_max[OWN];
   CVY_ASSERT(numbers);
   FUZZ_OK(cvy_roster_create(OWN, &team.roster));
-  FUZZ_OK(
-      cvy_shares_create(team.roster, &split, cvy_fleet_first_of(fleet, cvy_fleet_rank(fleet)), false, &team.shares));
+  FUZZ_OK(cvy_shares_create(team.roster, &split, cvy_fleet_first_of(fleet, cvy_fleet_rank(fleet)), false, false,
+                            &team.shares));
   FUZZ_OK(cvy_pace_create(OWN, BATCH, 1, 1, &own));
   FUZZ_OK(cvy_pace_create(n, BATCH, 1, 1, &all));
   for (int i = 0; i < OWN; i++)
