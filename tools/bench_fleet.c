@@ -601,6 +601,7 @@ static int bench_all(int argc, char **argv, bool *again) {
     return code;
   }
   CVY_TRY(prepare(&run));
+  cvy_fleet_end_opening(run.fleet); /* from here on figures would be those of other nodes */
   for (; run.round < options.rounds; run.round++) CVY_TRY(measure_round(&run));
   CVY_TRY(conclude(&run));
   if (writes && !bench_to_stdout(options.json)) print_all(&run);
