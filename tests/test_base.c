@@ -368,32 +368,54 @@ CHECK_TEST(text) {
   cvy_text_clear(&text);
 }
 
-CHECK_TEST(utf8) {
+CHECK_TEST(plain) {
   static const char *const cases[][2] = {
       {"", ""},
       {"plain", "plain"},
       {"J\xc3\xbcrgen \xe2\x82\xac \xf0\x9f\x98\x80", "J\xc3\xbcrgen \xe2\x82\xac \xf0\x9f\x98\x80"},
-      {"K\xe4rtchen", "K?rtchen"},
-      {"\xff\xfe", "??"},
-      {"cut \xe2\x82", "cut ??"},
-      {"\x80\xbf", "??"},
-      {"\xc0\xaf \xc1\xbf \xe0\x9f\xbf \xf0\x8f\xbf\xbf", "?? ?? ??? ????"}, /* longer than need be */
-      {"\xed\xa0\x80", "???"},
+      {"K\xe4rtchen", "K\\xe4rtchen"},
+      {"\xff\xfe", "\\xff\\xfe"},
+      {"cut \xe2\x82", "cut \\xe2\\x82"},
+      {"\xb9\xb7", "\\xb9\\xb7"},                              /* GBK */
+      {"\xc0\xaf \xe0\x9f\xbf", "\\xc0\\xaf \\xe0\\x9f\\xbf"}, /* longer than need be */
+      {"\xc1\xbf \xf0\x8f\xbf\xbf", "\\xc1\\xbf \\xf0\\x8f\\xbf\\xbf"},
+      {"\xed\xa0\x80", "\\xed\\xa0\\x80"}, /* a surrogate */
       {"\xed\x9f\xbf", "\xed\x9f\xbf"},
-      {"\xf4\x90\x80\x80", "????"},
-      {"\xf5\x80\x80\x80", "????"},
-      {"\xf4\x8f\xbf\xbf", "\xf4\x8f\xbf\xbf"}};
+      {"\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"},
+      {"\xf5\x80\x80\x80", "\\xf5\\x80\\x80\\x80"},
+      {"\xf4\x8f\xbf\xbf", "\xf4\x8f\xbf\xbf"},
+      /* control characters, C0 and C1, and their neighbours */
+      {"\x01\x1b[31m\x1f \x7f~", "\\x01\\x1b[31m\\x1f \\x7f~"},
+      {"\n\t\r", "\\x0a\\x09\\x0d"},
+      {"\xc2\x80\xc2\x9b\xc2\x9f", "\\xc2\\x80\\xc2\\x9b\\xc2\\x9f"},
+      {"\xc2\xa0\xc2\xa1", "\xc2\xa0\xc2\xa1"},
+      /* U+2027 and U+202F are plain, what is between them is not; U+2065 to U+206A */
+      {"\xe2\x80\xa7\xe2\x80\xa8\xe2\x80\xaa", "\xe2\x80\xa7\\xe2\\x80\\xa8\\xe2\\x80\\xaa"},
+      {"\xe2\x80\xae\xe2\x80\xaf", "\\xe2\\x80\\xae\xe2\x80\xaf"},
+      {"\xe2\x81\xa5\xe2\x81\xa6", "\xe2\x81\xa5\\xe2\\x81\\xa6"},
+      {"\xe2\x81\xa9\xe2\x81\xaa", "\\xe2\\x81\\xa9\xe2\x81\xaa"},
+      {"\xef\xbf\xbd\xef\xbf\xbe\xef\xbf\xbf", "\xef\xbf\xbd\\xef\\xbf\\xbe\\xef\\xbf\\xbf"},
+      {"back\\slash", "back\\slash"}};
   char out[64];
+  cvy_text all = {0};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    cvy_utf8_copy(cases[i][0], out, sizeof out);
+    cvy_plain_copy(cases[i][0], "", out, sizeof out);
     assert_string_equal(out, cases[i][1]);
+    assert_true(cvy_is_plain(cases[i][1]) && cvy_is_plain(cases[i][0]) == !strcmp(cases[i][0], cases[i][1]));
+    cvy_text_add_plain(&all, cases[i][0], "");
+    assert_string_equal(cvy_text_get(&all), cases[i][1]);
+    cvy_text_clear(&all);
   }
+  cvy_plain_copy("a\n\tb\x1b\xff", "\n\t", out, sizeof out);
+  assert_string_equal(out, "a\n\tb\\x1b\\xff");
   /* no room for all: it ends with a whole character */
   static const char *const cut[] = {"", "a", "a", "a\xc3\xa4", "a\xc3\xa4", "a\xc3\xa4", "a\xc3\xa4\xe2\x82\xac"};
   for (size_t room = 1; room <= 7; room++) {
-    cvy_utf8_copy("a\xc3\xa4\xe2\x82\xac", out, room);
+    cvy_plain_copy("a\xc3\xa4\xe2\x82\xac", "", out, room);
     assert_string_equal(out, cut[room - 1]);
   }
+  cvy_plain_copy("a\xff", "", out, 5);
+  assert_string_equal(out, "a");
 }
 
 static int files_in(const char *folder) {

@@ -300,9 +300,9 @@ static void write_facts(const char *path, const char *text) {
  * fit for a header. */
 CHECK_TEST(facts_round_trip) {
   static const char *const names[] = {"T-shirt/top", "\xc3\xa9t\xc3\xa9, \"hot\"", "\xff\n\t", ""};
-  char long_name[200];
+  char long_name[CVY_FACTS_NAME_BYTES + 10];
   memset(long_name, 'n', sizeof long_name);
-  long_name[199] = 0;
+  long_name[sizeof long_name - 1] = 0;
   const char *all[5] = {names[0], names[1], names[2], names[3], long_name};
   const cvy_model_facts in = {.model = "lenet",
                               .channels = 3,
@@ -329,7 +329,7 @@ CHECK_TEST(facts_round_trip) {
   assert_memory_equal(out->deviation, in.deviation, sizeof in.deviation);
   assert_string_equal(out->class_names[0], names[0]);
   assert_string_equal(out->class_names[1], names[1]);
-  assert_string_equal(out->class_names[2], "???");
+  assert_string_equal(out->class_names[2], "\\xff\\x0a\\x09");
   assert_string_equal(out->class_names[3], "?");
   assert_int_equal(strlen(out->class_names[4]), CVY_FACTS_NAME_BYTES);
   check_ok(cvy_facts_write(out, &again));
@@ -363,6 +363,9 @@ CHECK_TEST(facts_refused) {
   WRONG(f.n_channels = 2, "2 channels are normalised, the input has 3");
   WRONG((f.n_channels = 3, f.mean[0] = NAN), "channel 0 is normalised by mean nan");
   WRONG(f.n_channels = 3, "channel 0 is normalised by mean 0 and deviation 0");
+  static const char *const alike[2][2] = {{"\xb9\xb7", "\\xb9\\xb7"}, {"same", "same"}};
+  WRONG(f.class_names = alike[0], "two classes are shown as '\\xb9\\xb7'");
+  WRONG(f.class_names = alike[1], "two classes are shown as 'same'");
 
   /* what a file may say: wrong types, impossible values, too many of them */
   static const struct {
@@ -397,6 +400,11 @@ CHECK_TEST(facts_refused) {
   };
   const char *const path = check_path("facts");
   cvy_model_facts *out;
+  /* a file of another program */
+  write_facts(path, "{\"classes\":1,\"input\":[1,1,1],\"class_names\":[\"a\xc2\x9b\xe2\x80\xae\"]}");
+  check_ok(cvy_model_facts_read(path, &out));
+  assert_string_equal(out->class_names[0], "a\\xc2\\x9b\\xe2\\x80\\xae");
+  cvy_model_facts_free(&out);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     write_facts(path, cases[i].text);
     check_fails(cvy_model_facts_read(path, &out), CVY_E_FORMAT, cases[i].says);

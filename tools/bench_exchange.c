@@ -520,8 +520,8 @@ static void conclude(const exchange_run *run, bool print, const json_t *team, js
     json_array_append_new(fastest, json_pack("{ss sf so}", "exchange", kinds[k], "bucket_mib", mib, "bucket_ms",
                                              more > 0 ? json_real(each_ms) : json_null()));
     if (!print) continue;
-    printf("%s of %s: fastest with buckets of %.3g MiB (convoy train --bucket-mib)", kinds[k], run->options->model,
-           mib);
+    program_print("%s of %s: fastest with buckets of %.3g MiB (convoy train --bucket-mib)", kinds[k],
+                  run->options->model, mib);
     if (more > 0) printf("; each further bucket costs %.3f ms", each_ms);
     printf("\n");
   }
@@ -566,9 +566,9 @@ fail:
   code = program_exit_code(status);
   if (code == EXIT_DONE && options.json) {
     json_t *const out = bench_json("exchange", json_incref(devices));
-    json_object_update_new(out, json_pack("{ss sI sf sO sO}", "model", options.model, "gradient_bytes",
-                                          (json_int_t)(run.flat.n_floats * 4), "host_copy_gbs", run.copy_gbs, "team",
-                                          team, "fastest", fastest));
+    json_object_update_new(out, json_pack("{so sI sf sO sO}", "model", program_text_json(options.model),
+                                          "gradient_bytes", (json_int_t)(run.flat.n_floats * 4), "host_copy_gbs",
+                                          run.copy_gbs, "team", team, "fastest", fastest));
     if (!program_write_json(options.json, out)) code = EXIT_FAILED;
   }
   json_decref(devices);

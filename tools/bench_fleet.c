@@ -411,17 +411,17 @@ static void print_all(const fleet_run *run) {
   char *const labels = fleet_labels(run->fleet), text[512];
   const double most_s = fmax(slowest_share(run, -1), run->links_s);
   progress_end();
-  printf("%s, batch %d, gradients %s, %d nodes over %s\n", run->options->model, (int)run->options->batch,
-         program_exchange_name((cvy_exchange_kind)run->options->exchange), run->n_nodes,
-         cvy_fleet_link(run->fleet)->kind);
+  program_print("%s, batch %d, gradients %s, %d nodes over %s\n", run->options->model, (int)run->options->batch,
+                program_exchange_name((cvy_exchange_kind)run->options->exchange), run->n_nodes,
+                cvy_fleet_link(run->fleet)->kind);
   for (char *node = labels ? strtok(labels, "|") : NULL; node; node = strtok(NULL, "|"))
     printf("  %.76s\n", node + strspn(node, " "));
   printf("\n%28s%27s%24s\n%-18s %9s %7s %9s %8s %6s %6s %6s %5s\n", "alone", "its share", "to the next, Mbit/s", "node",
          "ms", "images", "ms", "host ms", "up", "down", "both", "us");
   for (int r = 0; r < run->n_nodes; r++) {
     const cvy_link_rate *const l = &run->links[r];
-    printf("%-18.18s %9.1f %7d %9.1f %8.1f", cvy_fleet_name(run->fleet, r), 1e3 * figure_of(run, r, FULL_S),
-           run->node_shares[r], 1e3 * figure_of(run, r, SHARE_S), 1e3 * figure_of(run, r, HOST_S));
+    program_print("%-18.18s %9.1f %7d %9.1f %8.1f", cvy_fleet_name(run->fleet, r), 1e3 * figure_of(run, r, FULL_S),
+                  run->node_shares[r], 1e3 * figure_of(run, r, SHARE_S), 1e3 * figure_of(run, r, HOST_S));
     if (r < run->n_nodes - 1)
       printf(" %6.0f %6.0f %6.0f %5.0f", mbit(l->up), mbit(l->down), mbit(fmin(l->both_up, l->both_down)),
              1e6 * l->latency_s);
@@ -459,10 +459,11 @@ static json_t *result_json(const fleet_run *run) {
   }
   json_t *const out = bench_json("fleet", labels);
   json_object_update_new(
-      out, json_pack("{ss si ss ss so sf sf sf}", "model", run->options->model, "batch", (int)run->options->batch,
-                     "exchange", program_exchange_name((cvy_exchange_kind)run->options->exchange), "link",
-                     cvy_fleet_link(run->fleet)->kind, "nodes", nodes, "links_ms", 1e3 * run->links_s, "predicted_ms",
-                     1e3 * run->predicted_s, "measured_ms", 1e3 * run->measured_s));
+      out,
+      json_pack("{so si ss ss so sf sf sf}", "model", program_text_json(run->options->model), "batch",
+                (int)run->options->batch, "exchange", program_exchange_name((cvy_exchange_kind)run->options->exchange),
+                "link", cvy_fleet_link(run->fleet)->kind, "nodes", nodes, "links_ms", 1e3 * run->links_s,
+                "predicted_ms", 1e3 * run->predicted_s, "measured_ms", 1e3 * run->measured_s));
   return out;
 }
 
@@ -473,9 +474,10 @@ static cvy_status compare_nodes(const fleet_run *run) {
   const fleet_bench_options *const o = run->options;
   json_t *const shares = json_array();
   for (int i = 0; i < o->shares.list.n; i++) json_array_append_new(shares, json_real(o->shares.list.values[i]));
-  json_t *const own = json_pack("{ss ss sI ss sI sI so}", "version", cvy_version(), "model", o->model, "batch",
-                                (json_int_t)o->batch, "exchange", program_exchange_name((cvy_exchange_kind)o->exchange),
-                                "steps", (json_int_t)o->steps, "rounds", (json_int_t)o->rounds, "shares", shares);
+  json_t *const own =
+      json_pack("{ss so sI ss sI sI so}", "version", cvy_version(), "model", program_text_json(o->model), "batch",
+                (json_int_t)o->batch, "exchange", program_exchange_name((cvy_exchange_kind)o->exchange), "steps",
+                (json_int_t)o->steps, "rounds", (json_int_t)o->rounds, "shares", shares);
   const cvy_status status = cvy_muster_compare(run->fleet, own);
   json_decref(own);
   return status;

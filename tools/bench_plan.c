@@ -248,11 +248,12 @@ static json_t *result_json(const plan_run *run) {
   for (int place = 0; place < CVY_SCOPE_PARTS * n_units(run) + 2; place++)
     if (run->sums[place].launches) json_array_append_new(passes, sum_json(run, place));
   for (int i = 0; i < n; i++) json_array_append_new(steps, launch_json(run, &launches[i]));
-  json_t *const out = json_pack(
-      "{ss ss ss ss sI si si si sf so so so}", "version", cvy_version(), "word", "plan", "device", run->known->name,
-      "model", run->options->model, "batch", (json_int_t)run->options->batch, "launches", run->launches,
-      "conv_launches", run->conv_launches, "linear_launches", run->linear_launches, "expected_ms", 1e3 * run->seconds,
-      "constants", plan_constants_json(cvy_device_get_constants(run->device)), "passes", passes, "steps", steps);
+  json_t *const out =
+      json_pack("{ss ss ss so sI si si si sf so so so}", "version", cvy_version(), "word", "plan", "device",
+                run->known->name, "model", program_text_json(run->options->model), "batch",
+                (json_int_t)run->options->batch, "launches", run->launches, "conv_launches", run->conv_launches,
+                "linear_launches", run->linear_launches, "expected_ms", 1e3 * run->seconds, "constants",
+                plan_constants_json(cvy_device_get_constants(run->device)), "passes", passes, "steps", steps);
   const plan_fit *const fit = &run->fit;
   if (run->options->measured)
     json_object_set_new(out, "fit",
@@ -321,9 +322,10 @@ static void print_result(const plan_run *run) {
   if (run->options->measured) print_fit(run);
   if (run->options->launches) print_launches(run);
   else print_passes(run);
-  printf("%s, batch %lld on a %s: %d launches a step\n%d of convolutions, %d of linear layers; expected %.3f ms\n",
-         run->options->model, (long long)run->options->batch, run->known->name, run->launches, run->conv_launches,
-         run->linear_launches, 1e3 * run->seconds);
+  program_print(
+      "%s, batch %lld on a %s: %d launches a step\n%d of convolutions, %d of linear layers; expected %.3f ms\n",
+      run->options->model, (long long)run->options->batch, run->known->name, run->launches, run->conv_launches,
+      run->linear_launches, 1e3 * run->seconds);
 }
 
 /* ---- the word ---- */

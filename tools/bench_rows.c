@@ -79,8 +79,9 @@ static void print_heading(bench_rows *rows, const bench_case *c) {
   if (strcmp(heading, rows->heading) == 0) return;
   snprintf(rows->heading, sizeof rows->heading, "%s", heading);
   progress_end();
-  printf("\n%s\n  %-16s %-20s %-9s %8s %5s %8s %8s %6s %6s %6s %8s%s\n", heading, "pass", "kernels", "tile", "ms",
-         "+-%", "wall ms", "GFLOP/s", "x peak", "GB/s", "% roof", "error", rows->baseline ? " vs old" : "");
+  program_print("\n%s\n  %-16s %-20s %-9s %8s %5s %8s %8s %6s %6s %6s %8s%s\n", heading, "pass", "kernels", "tile",
+                "ms", "+-%", "wall ms", "GFLOP/s", "x peak", "GB/s", "% roof", "error",
+                rows->baseline ? " vs old" : "");
 }
 
 static void print_row(const bench_device *device, const bench_case *c, const bench_way *way, const char *tile,
@@ -184,7 +185,7 @@ void bench_rows_totals(bench_rows *rows, const bench_device *device) {
   }
   if (rows->print && rows->model && all.rows > 0) {
     progress_end();
-    printf("\nWhat auto takes (*), each as often as one training step of %s has it:\n", rows->model);
+    program_print("\nWhat auto takes (*), each as often as one training step of %s has it:\n", rows->model);
     for (int i = 0; i <= CVY_CONV_PASSES + 1; i++) {
       const bench_totals *const t = i <= CVY_CONV_PASSES ? &rows->totals[i] : &all;
       if (t->rows == 0) continue;

@@ -497,7 +497,7 @@ static void print_extrapolation(const scaling_run *run) {
 static void print_all(const scaling_run *run) {
   char name[48], text[320];
   progress_end();
-  printf("%s, batch %d\n\nAlone:", run->options->model, (int)run->options->batch);
+  program_print("%s, batch %d\n\nAlone:", run->options->model, (int)run->options->batch);
   for (int i = 0; i < run->n; i++) {
     const one_device *const one = &run->ones[run->ones[i].same_as];
     if (run->ones[i].same_as != i) {
@@ -581,8 +581,8 @@ static json_t *result_json(const scaling_run *run) {
                                     alone / strong.step_s, "weak_efficiency", alone / weak.step_s));
   }
   json_t *const out = bench_json("scaling", devices);
-  json_object_update_new(out, json_pack("{ss si so so}", "model", run->options->model, "batch", batch, "teams", teams,
-                                        "extrapolated", more));
+  json_object_update_new(out, json_pack("{so si so so}", "model", program_text_json(run->options->model), "batch",
+                                        batch, "teams", teams, "extrapolated", more));
   return out;
 }
 

@@ -409,11 +409,11 @@ static void print_rates(const train_run *run) {
   const cvy_data *const d = run->data;
   char *const labels = program_team_labels(run->devices, NULL);
   progress_end();
-  printf("%s, %s, %dx%dx%d, batch %.0f on [%s]\n", run->options->model,
-         run->options->inference   ? "evaluation"
-         : run->options->recompute ? "training with recompute"
-                                   : "training",
-         d->h, d->w, d->c, batch, labels ? labels : "?");
+  program_print("%s, %s, %dx%dx%d, batch %.0f on [%s]\n", run->options->model,
+                run->options->inference   ? "evaluation"
+                : run->options->recompute ? "training with recompute"
+                                          : "training",
+                d->h, d->w, d->c, batch, labels ? labels : "?");
   printf("  %.1f img/s, fastest step %.1f; %.3f ms a step +- %.1f %% (%d steps)\n", 1e3 * batch / ms,
          1e3 * batch / run->best_ms, ms, 50 * (run->spread.high - run->spread.low) / ms, run->step_ms.n);
   printf("  %.1f GFLOP/s, %.2f x the FMA peak of %.1f; memory %.0f MiB on devices, %.0f MiB process at most\n",
@@ -428,8 +428,8 @@ static json_t *result_json(const train_run *run, json_t *devices) {
   char size[64];
   snprintf(size, sizeof size, "%dx%dx%d", run->data->h, run->data->w, run->data->c);
   json_object_update_new(
-      out, json_pack("{ss ss sI sb sb si sf sf sf sf sf}", "model", run->options->model, "input", size, "batch",
-                     (json_int_t)run->options->batch, "inference", run->options->inference, "recompute",
+      out, json_pack("{so ss sI sb sb si sf sf sf sf sf}", "model", program_text_json(run->options->model), "input",
+                     size, "batch", (json_int_t)run->options->batch, "inference", run->options->inference, "recompute",
                      run->options->recompute, "steps", run->step_ms.n, "img_s", 1e3 * batch / run->spread.median,
                      "img_s_best", 1e3 * batch / run->best_ms, "step_ms", run->spread.median, "step_ms_low",
                      run->spread.low, "step_ms_high", run->spread.high));

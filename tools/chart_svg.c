@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "src/base/text.h"
+
 enum { WIDTH = 640, HEIGHT = 250, LEFT = 52, RIGHT = 628, TOP = 10, BOTTOM = 214 };
 
 typedef struct axis {
@@ -26,15 +28,15 @@ static double x_of(const axis *a, double v) { return LEFT + (v - a->lo) / (a->hi
 static double y_of(const axis *a, double v) { return BOTTOM - (v - a->lo) / (a->hi - a->lo) * (BOTTOM - TOP); }
 
 void chart_put_text(FILE *out, const char *text) {
-  for (; *text; text++) {
-    const char *const entity = *text == '<'    ? "&lt;"
-                               : *text == '>'  ? "&gt;"
-                               : *text == '&'  ? "&amp;"
-                               : *text == '"'  ? "&quot;"
-                               : *text == '\'' ? "&#39;"
-                                               : NULL;
-    if (entity) fputs(entity, out);
-    else if ((unsigned char)*text >= 0x20 || *text == '\n') fputc(*text, out);
+  char one[CVY_PLAIN_MOST];
+  for (size_t n; (n = cvy_plain_next(text, "\n", one)) > 0; text += n) {
+    const char *const entity = *one == '<'    ? "&lt;"
+                               : *one == '>'  ? "&gt;"
+                               : *one == '&'  ? "&amp;"
+                               : *one == '"'  ? "&quot;"
+                               : *one == '\'' ? "&#39;"
+                                              : one;
+    fputs(entity, out);
   }
 }
 

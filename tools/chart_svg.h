@@ -28,7 +28,7 @@ typedef struct chart {
 
 /* Nothing if no series has a finite point. */
 void chart_put(FILE *out, const chart *chart);
-/* The text with what HTML and SVG need escaped. */
+/* The text, made plain (src/base/text.h) but for lines, with what HTML and SVG need escaped. */
 void chart_put_text(FILE *out, const char *text);
 
 #endif

@@ -25,6 +25,13 @@ static int width(const char *text) {
   return n;
 }
 
+int class_width(const char *text) {
+  char one[CVY_PLAIN_MOST];
+  int n = 0;
+  for (size_t bytes; (bytes = cvy_plain_next(text, "", one)) > 0; text += bytes) n += width(one);
+  return n;
+}
+
 /* Behind the first n characters. */
 static const char *behind(const char *text, int n) {
   for (; *text; text++)
@@ -33,25 +40,22 @@ static const char *behind(const char *text, int n) {
 }
 
 void class_cell(FILE *out, const char *text, int columns, bool tail) {
-  const int all = width(text);
-  const char *const from = all > columns && tail ? behind(text, all - columns + 3) : text;
-  char *const plain = strdup(from);
-  if (!plain) return;
-  cvy_plain_text(plain, "");
+  cvy_text whole = {0};
+  cvy_text_add_plain(&whole, text, "");
+  const char *const plain = cvy_text_get(&whole);
+  const int all = width(plain);
   if (all <= columns) fprintf(out, "%s%*s", plain, columns - all, "");
-  else if (tail) fprintf(out, "...%s", plain);
+  else if (tail) fprintf(out, "...%s", behind(plain, all - columns + 3));
   else fprintf(out, "%.*s...", (int)(behind(plain, columns - 3) - plain), plain);
-  free(plain);
+  cvy_text_clear(&whole);
 }
 
 void csv_field(FILE *out, const char *text) {
-  if (!text[strcspn(text, ",\"\r\n")]) {
-    fputs(text, out);
-    return;
-  }
-  putc('"', out);
-  for (; *text; text++) fprintf(out, *text == '"' ? "\"\"" : "%c", *text);
-  putc('"', out);
+  char one[CVY_PLAIN_MOST];
+  const bool quoted = text[strcspn(text, ",\"")];
+  if (quoted) putc('"', out);
+  for (size_t n; (n = cvy_plain_next(text, "", one)) > 0; text += n) fputs(*one == '"' ? "\"\"" : one, out);
+  if (quoted) putc('"', out);
 }
 
 static int *row_room(const class_answers *a) { return calloc((size_t)a->classes, sizeof(int)); }

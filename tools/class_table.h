@@ -12,9 +12,13 @@
 const char *class_name(const char *const *names, int i, char room[16]);
 /* The name, or the number as a number. */
 json_t *class_json(const char *const *names, int i);
-/* The text in exactly `columns` of a terminal: cut in front (with "...") if `tail`, else behind; blanks behind it. */
+/* Columns of a terminal that the text needs, made plain (src/base/text.h). */
+int class_width(const char *text);
+/* The text, made plain, in exactly `columns` of a terminal: cut in front (with "...") if `tail`, else behind; blanks
+ * behind it. */
 void class_cell(FILE *out, const char *text, int columns, bool tail);
-/* A field of a CSV file (RFC 4180): in quotes if it has a comma, a quote or a line's end. */
+/* A field of a CSV file (RFC 4180), made plain: it has no line's end, and stands in quotes if it has a comma or a
+ * quote. */
 void csv_field(FILE *out, const char *text);
 
 /* An evaluation's answers. */

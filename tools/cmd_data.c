@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "src/base/text.h"
+#include "tools/class_table.h"
 #include "tools/input_options.h"
 #include "tools/json_log.h"
 #include "tools/option_rows.h"
@@ -74,21 +75,14 @@ static bool count_classes(const cvy_data *data, set_view views[SETS]) {
   return true;
 }
 
-/* A class as it is shown: its name, or its number. */
-static const char *class_name(const cvy_data *data, int k, char room[160]) {
-  if (data->class_names) {
-    cvy_utf8_copy(data->class_names[k], room, 160);
-    cvy_plain_text(room, "");
-  } else snprintf(room, 160, "%d", k);
-  return room;
-}
-
 /* "text FILE" or "text FILE: why", of a file with any name. */
 static void print_file(const char *text, const char *file, const char *why) {
-  char plain[4096];
-  snprintf(plain, sizeof plain, "%s%s%s", file, why ? ": " : "", why ? why : "");
-  cvy_plain_text(plain, "");
-  printf("%s%s\n", text, plain);
+  cvy_text plain = {0};
+  cvy_text_add_plain(&plain, file, "");
+  if (why) cvy_text_add(&plain, ": ");
+  if (why) cvy_text_add_plain(&plain, why, "");
+  printf("%s%s\n", text, cvy_text_get(&plain));
+  cvy_text_clear(&plain);
 }
 
 static int channels_of(const cvy_data *data, const cvy_data_facts *facts) {
@@ -97,17 +91,14 @@ static int channels_of(const cvy_data *data, const cvy_data_facts *facts) {
 }
 
 static void print_text(const cvy_data *data, const cvy_data_facts *facts, const set_view views[SETS]) {
-  char room[160];
+  char room[16];
   int width = 5;
-  char name[sizeof data->name];
-  memcpy(name, data->name, sizeof name);
-  cvy_plain_text(name, "");
-  printf("%s: ", name);
+  printf("%s: ", data->name);
   if (data->h) printf("images %dx%dx%d, ", data->h, data->w, data->c);
   printf("%d classes\n", data->classes);
   const int shown = data->classes <= MOST_CLASSES_SHOWN ? data->classes : MOST_CLASSES_SHOWN;
   for (int k = 0; k < shown; k++) {
-    const int n = (int)strlen(class_name(data, k, room));
+    const int n = class_width(class_name(data->class_names, k, room));
     if (n > width) width = n;
   }
   printf("%-*s", width, "class");
@@ -115,7 +106,7 @@ static void print_text(const cvy_data *data, const cvy_data_facts *facts, const 
     if (views[set].samples->n) printf("  %10s", views[set].name);
   printf("\n");
   for (int k = 0; k < shown; k++) {
-    printf("%-*s", width, class_name(data, k, room));
+    class_cell(stdout, class_name(data->class_names, k, room), width, false);
     for (int set = 0; set < SETS; set++)
       if (views[set].samples->n) printf("  %10d", views[set].counts[k]);
     printf("\n");

@@ -76,19 +76,19 @@ static void line_print(const cvy_device_list *list, int i, int name_width) {
   char number[24], memory[32], can[128], other[24];
   number_text(d, number, sizeof number);
   if (!d->usable) {
-    if (d->index < 0) printf("- %-4s platform %s: %s\n", number, d->platform_name, d->reason);
-    else printf("- %-4s %s (%s): %s\n", number, d->name, d->platform_name, d->reason);
+    if (d->index < 0) program_print("- %-4s platform %s: %s\n", number, d->platform_name, d->reason);
+    else program_print("- %-4s %s (%s): %s\n", number, d->name, d->platform_name, d->reason);
     return;
   }
   size_text(d->global_bytes, memory, sizeof memory);
   abilities(d, can, sizeof can);
-  printf("%-6s %-5s %-*s %4d units %9s  %s [%s]", number, kind_name(d->kind), name_width, d->name, d->compute_units,
-         memory, can, d->platform_name);
+  program_print("%-6s %-5s %-*s %4d units %9s  %s [%s]", number, kind_name(d->kind), name_width, d->name,
+                d->compute_units, memory, can, d->platform_name);
   if (d->same_as >= 0) {
     number_text(&list->items[d->same_as], other, sizeof other);
     printf("; %s %s", d->duplicate ? "the same device as" : "same cores as", other);
   }
-  if (d->reason[0]) printf("; %s", d->reason);
+  if (d->reason[0]) program_print("; %s", d->reason);
   printf("\n");
 }
 
@@ -96,7 +96,7 @@ static void line_print(const cvy_device_list *list, int i, int name_width) {
 static void lines_print(const char *text, const char *before) {
   while (*text) {
     const int length = (int)strcspn(text, "\n");
-    if (length > 0) printf("%s%.*s\n", before, length, text);
+    if (length > 0) program_print("%s%.*s\n", before, length, text);
     text += length + (text[length] == '\n');
   }
 }

@@ -83,8 +83,8 @@ static bool result_print(const eval_options *options, const program_run *run, co
   char *const labels = fleet ? fleet_labels(fleet) : program_team_labels(run->devices, team);
   bool ok = labels != NULL;
   if (ok && (!options->json || strcmp(options->json, "-") != 0)) {
-    printf("%s acc: %.2f (%d of %d), %.1f sec on [%s]\n", options->images.val_split > 0 ? "val" : "test",
-           result->accuracy, result->correct, result->images, result->seconds, labels);
+    program_print("%s acc: %.2f (%d of %d), %.1f sec on [%s]\n", options->images.val_split > 0 ? "val" : "test",
+                  result->accuracy, result->correct, result->images, result->seconds, labels);
     if (answers) ok = confusion_print(answers, stdout);
   }
   if (ok && answers && strcmp(options->confusion, "-") != 0) {
@@ -97,9 +97,9 @@ static bool result_print(const eval_options *options, const program_run *run, co
     for (int i = 0; i < cvy_devices_count(run->devices); i++)
       json_array_append_new(devices, json_string(cvy_devices_label(run->devices, i)));
     json_t *const json =
-        json_pack("{ss ss so so so* so sf si si so so}", "version", cvy_version(), "model", options->model, "weights",
-                  program_text_json(options->weights), "data", program_text_json(options->data), "nodes",
-                  fleet ? fleet_json(fleet) : NULL, "devices", devices,
+        json_pack("{ss so so so so* so sf si si so so}", "version", cvy_version(), "model",
+                  program_text_json(options->model), "weights", program_text_json(options->weights), "data",
+                  program_text_json(options->data), "nodes", fleet ? fleet_json(fleet) : NULL, "devices", devices,
                   options->images.val_split > 0 ? "val_acc" : "test_acc", result->accuracy, "correct", result->correct,
                   "images", result->images, "loss", json_number(result->loss), "sec", json_number(result->seconds));
     json_t *const more = answers ? confusion_json(answers) : NULL;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "src/base/text.h"
 #include "tools/class_table.h"
 #include "tools/option_rows.h"
 #include "tools/program_common.h"
@@ -48,6 +49,13 @@ static void kind_text(const cvy_layer_info *l, char *room, size_t size) {
 
 enum { KIND_MOST = 64 };
 
+/* Inside quotes of the DOT language. */
+static void put_dot_text(FILE *out, const char *text) {
+  char one[CVY_PLAIN_MOST];
+  for (size_t n; (n = cvy_plain_next(text, "", one)) > 0; text += n)
+    for (const char *c = one; *c; c++) fprintf(out, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
+}
+
 static bool write_dot(const cvy_net *net, const char *path) {
   char *text = NULL;
   size_t size;
@@ -59,8 +67,9 @@ static bool write_dot(const cvy_net *net, const char *path) {
     char kind[KIND_MOST];
     if (!cvy_net_layer(net, i, &l)) continue;
     kind_text(&l, kind, sizeof kind);
-    fprintf(out, "  n%d [label=\"%s%s%s\\n%d x %d x %d\"];\n", i, kind, *l.name ? " " : "", l.name, l.channels,
-            l.height, l.width);
+    fprintf(out, "  n%d [label=\"%s%s", i, kind, *l.name ? " " : "");
+    put_dot_text(out, l.name);
+    fprintf(out, "\\n%d x %d x %d\"];\n", l.channels, l.height, l.width);
     for (int k = 0; k < l.n_inputs; k++) fprintf(out, "  n%d -> n%d;\n", l.inputs[k], i);
   }
   fprintf(out, "}\n");
@@ -90,7 +99,7 @@ static void widths_of(const cvy_net *net, int *kinds, int *names) {
     if (!cvy_net_layer(net, i, &l)) continue;
     kind_text(&l, kind, sizeof kind);
     if ((int)strlen(kind) > *kinds) *kinds = (int)strlen(kind);
-    if ((int)strlen(l.name) > *names) *names = (int)strlen(l.name);
+    if (class_width(l.name) > *names) *names = class_width(l.name);
   }
   if (!isatty(STDOUT_FILENO)) return;
   const int room = progress_columns() - OTHER_COLUMNS - *kinds;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "src/base/file.h"
+#include "tools/class_table.h"
 #include "tools/event_file.h"
 #include "tools/option_rows.h"
 #include "tools/program_common.h"
@@ -53,20 +54,6 @@ static const option_table table = {
         "Exit status: 0 done, 1 a file cannot be read or written, or is no log, 2 wrong use.",
 };
 
-/* Quoted where a comma, a quote or a line's end needs it. */
-static void put_field(FILE *out, const char *text) {
-  if (!text[strcspn(text, ",\"\r\n")]) {
-    fputs(text, out);
-    return;
-  }
-  fputc('"', out);
-  for (; *text; text++) {
-    if (*text == '"') fputc('"', out);
-    fputc(*text, out);
-  }
-  fputc('"', out);
-}
-
 /* Shortest is not needed, exact is: 17 digits give the log's number again. */
 static void put_number(FILE *out, double value) {
   fputc(',', out);
@@ -88,7 +75,7 @@ static bool csv_write(const char *path, const run_log *runs, int n) {
     for (size_t i = 0; i < runs[r].n_steps; i++) {
       const log_step *const s = &runs[r].steps[i];
       const bool last = i + 1 == runs[r].n_steps || runs[r].steps[i + 1].epoch != s->epoch;
-      put_field(out, runs[r].name);
+      csv_field(out, runs[r].name);
       put_count(out, s->epoch);
       put_count(out, s->step);
       put_number(out, s->loss);

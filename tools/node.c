@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "src/base/text.h"
 #include "tools/program_common.h"
 #include "tools/signals.h"
 
@@ -69,11 +70,14 @@ int fleet_refuse(const char *verb) {
 }
 
 static void add_node(FILE *out, const cvy_fleet *fleet, int r) {
+  char one[CVY_PLAIN_MOST];
   json_t *const devices = json_loads(cvy_fleet_devices_json(fleet, r), 0, NULL);
   fprintf(out, "%s: ", cvy_fleet_name(fleet, r));
   for (size_t i = 0; i < json_array_size(devices); i++) {
-    const char *const label = json_string_value(json_object_get(json_array_get(devices, i), "label"));
-    fprintf(out, "%s%s", i ? ", " : "", label ? label : "?");
+    const char *label = json_string_value(json_object_get(json_array_get(devices, i), "label"));
+    if (!label) label = "?";
+    if (i) fputs(", ", out);
+    for (size_t n; (n = cvy_plain_next(label, "", one)) > 0; label += n) fputs(one, out);
   }
   json_decref(devices);
 }
@@ -93,10 +97,23 @@ char *fleet_labels(const cvy_fleet *fleet) {
   return text;
 }
 
+/* The devices that a node has sent, with its texts made plain. */
+static json_t *devices_json(const cvy_fleet *fleet, int r) {
+  json_t *const devices = json_loads(cvy_fleet_devices_json(fleet, r), 0, NULL);
+  for (size_t i = 0; i < json_array_size(devices); i++) {
+    json_t *const device = json_array_get(devices, i);
+    const char *key;
+    json_t *value;
+    json_object_foreach(device, key, value) if (json_is_string(value))
+        json_object_set_new_nocheck(device, key, program_text_json(json_string_value(value)));
+  }
+  return devices;
+}
+
 json_t *fleet_json(const cvy_fleet *fleet) {
   json_t *const nodes = json_array();
   for (int r = 0; r < cvy_fleet_size(fleet); r++)
-    json_array_append_new(nodes, json_pack("{ss so}", "name", cvy_fleet_name(fleet, r), "devices",
-                                           json_loads(cvy_fleet_devices_json(fleet, r), 0, NULL)));
+    json_array_append_new(nodes, json_pack("{so so}", "name", program_text_json(cvy_fleet_name(fleet, r)), "devices",
+                                           devices_json(fleet, r)));
   return nodes;
 }

@@ -14,12 +14,12 @@ enum { HELP_COLUMN = 28, HELP_WIDTH = 80, CODE_FIRST = 1000, MOST_CHANNELS_IN_FR
 
 int options_error(const char *verb, const char *format, ...) {
   va_list args;
-  char text[8192];
+  char text[8192], plain[8192];
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  cvy_plain_text(text, "\n\t");
-  fprintf(stderr, "convoy%s%s: %s\n", verb ? " " : "", verb ? verb : "", text);
+  cvy_plain_copy(text, "\n\t", plain, sizeof plain);
+  fprintf(stderr, "convoy%s%s: %s\n", verb ? " " : "", verb ? verb : "", plain);
   fprintf(stderr, "Help: %s%s%s --help\n", called(), verb ? " " : "", verb ? verb : "");
   return EXIT_USAGE;
 }

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/text.h"
+#include "tools/chart_svg.h"
 #include "tools/program_common.h"
 
 enum { WIDTH = 520, HEIGHT = 340, LEFT = 60, RIGHT = 460, TOP = 44, BOTTOM = 290 };
@@ -32,21 +34,19 @@ static axis axis_make(double lo, double hi, int most) {
 static double x_of(const axis *a, double v) { return LEFT + (v - a->lo) / (a->hi - a->lo) * (RIGHT - LEFT); }
 static double y_of(const axis *a, double v) { return BOTTOM - (v - a->lo) / (a->hi - a->lo) * (BOTTOM - TOP); }
 
-/* Writes at most `most` bytes of a text, cut between characters of UTF-8: labels of large teams are long. */
+/* Writes about `most` bytes of a text, cut between characters: labels of large teams are long. */
 static void put_text(FILE *out, const char *text, size_t most) {
-  for (const char *const begin = text; *text; text++) {
-    if ((size_t)(text - begin) >= most && ((unsigned char)*text & 0xC0) != 0x80) {
-      fputs("...", out);
+  cvy_text cut = {0};
+  char one[CVY_PLAIN_MOST];
+  for (size_t n; (n = cvy_plain_next(text, "", one)) > 0; text += n) {
+    if (cut.size >= most) {
+      cvy_text_add(&cut, "...");
       break;
     }
-    const char *const entity = *text == '<'   ? "&lt;"
-                               : *text == '>' ? "&gt;"
-                               : *text == '&' ? "&amp;"
-                               : *text == '"' ? "&quot;"
-                                              : NULL;
-    if (entity) fputs(entity, out);
-    else if ((unsigned char)*text >= 0x20) fputc(*text, out);
+    cvy_text_add_bytes(&cut, one, strlen(one));
   }
+  chart_put_text(out, cvy_text_get(&cut));
+  cvy_text_clear(&cut);
 }
 
 /* A curve: which number of a point, and how it looks. */

@@ -81,7 +81,6 @@ static void on_message(void *user, cvy_log_level level, const char *message) {
   if (level == CVY_LOG_ERROR) keep_error(message);
   char text[4096];
   called_message(message, text, sizeof text);
-  cvy_plain_text(text, "\n\t");
   print(speaker, level == CVY_LOG_ERROR ? "error: " : level == CVY_LOG_WARNING ? "warning: " : "", text);
 }
 
@@ -111,7 +110,6 @@ static void say(const char *kind, const char *format, va_list args) {
   char text[2048], speaker[sizeof talk.speaker];
   bool waiting;
   vsnprintf(text, sizeof text, format, args);
-  cvy_plain_text(text, "\n\t");
   if (!has_speaker(speaker, &waiting) || *kind) print(speaker, kind, text);
 }
 
@@ -127,6 +125,17 @@ void program_warn(const char *format, ...) {
   va_start(args, format);
   say("warning: ", format, args);
   va_end(args);
+}
+
+void program_print(const char *format, ...) {
+  char *text = NULL, one[CVY_PLAIN_MOST];
+  va_list args;
+  va_start(args, format);
+  if (vasprintf(&text, format, args) < 0) text = NULL;
+  va_end(args);
+  const char *at = text ? text : "(out of memory)\n";
+  for (size_t n; (n = cvy_plain_next(at, "\n\t", one)) > 0; at += n) fputs(one, stdout);
+  free(text);
 }
 
 int program_exit_code(cvy_status status) {
@@ -156,8 +165,7 @@ int program_exit_code_of_select(cvy_status status) {
 
 int program_output_refused(const char *verb, const char *option, const char *path, const char *why) {
   char plain[PATH_MAX];
-  snprintf(plain, sizeof plain, "%s", path);
-  cvy_plain_text(plain, "");
+  cvy_plain_copy(path, "", plain, sizeof plain);
   fprintf(stderr, "convoy %s: %s %s: cannot be written: %s\n", verb, option, plain, why);
   return EXIT_FAILED;
 }
@@ -178,13 +186,14 @@ bool program_write(const char *path, const char *text) {
 }
 
 json_t *program_text_json(const char *text) {
-  json_t *const value = text ? json_string(text) : json_null();
-  char *const plain = value ? NULL : strdup(text);
-  if (!plain) return value;
-  for (char *c = plain; *c; c++)
-    if ((unsigned char)*c >= 0x80) *c = '?';
-  json_t *const out = json_string(plain);
-  free(plain);
+  /* JSON has escapes of its own for these */
+  static const char controls[] =
+      "\1\2\3\4\5\6\7\10\11\12\13\14\15\16\17\20\21\22\23\24\25\26\27\30\31\32\33\34\35\36\37";
+  cvy_text plain = {0};
+  if (!text) return json_null();
+  cvy_text_add_plain(&plain, text, controls);
+  json_t *const out = plain.failed ? NULL : json_string(cvy_text_get(&plain));
+  cvy_text_clear(&plain);
   return out;
 }
 

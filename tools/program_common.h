@@ -41,6 +41,8 @@ void program_speak_as(const char *name);
 void program_hear_of_waiting(bool hears);
 /* The last error message, "" if there was none. Borrowed until this thread's next call. */
 const char *program_last_error(void);
+/* printf of a text that has names from outside in it: it is made plain (src/base/text.h) but for lines and tabs. */
+void program_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* "convoy: …" on stderr. */
 void program_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void program_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -66,9 +68,8 @@ int program_check_outputs(const char *verb, const program_file *outputs, const p
 int program_output_refused(const char *verb, const char *option, const char *path, const char *why);
 /* Writes `text` to path ("-": stdout) as cvy_file_put; false with the reason said. */
 bool program_write(const char *path, const char *text);
-/* A text of a user, a driver or a message as a JSON string: if it is no UTF-8, every byte beyond ASCII becomes '?',
- * since
- * Jansson would refuse all of it. NULL: null. */
+/* A text of a user, a driver or a message as a JSON string, made plain (src/base/text.h) but for the control characters
+ * that JSON escapes itself. NULL: null. */
 json_t *program_text_json(const char *text);
 /* The JSON value and a newline; takes over `value`. */
 bool program_write_json(const char *path, json_t *value);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "src/base/env.h"
+#include "src/base/text.h"
 #include "tools/screen.h"
 #include "tools/signals.h"
 #include "tools/status_lines.h"
@@ -130,11 +131,18 @@ void progress_start(bool quiet, int epochs, long max_steps) {
   pthread_mutex_unlock(&lock);
 }
 
+/* Text from outside may be in it. */
+static void add_plain(const char *text) {
+  char one[CVY_PLAIN_MOST];
+  for (size_t n; (n = cvy_plain_next(text, "\n\t", one)) > 0; text += n) screen_add("%s", one);
+}
+
 void progress_status(const char *text) {
   pthread_mutex_lock(&lock);
   if (state.on && state.terminal) draw(text);
   else if (state.on) {
-    screen_add("%s\n", text);
+    add_plain(text);
+    screen_add("\n");
     send_lines();
   }
   pthread_mutex_unlock(&lock);
@@ -393,20 +401,26 @@ bool progress_talks(void) {
 
 void progress_line(const char *format, ...) {
   va_list args;
+  char *text = NULL;
   va_start(args, format);
+  if (vasprintf(&text, format, args) < 0) text = NULL;
+  va_end(args);
   pthread_mutex_lock(&lock);
   wipe();
-  screen_add_va(format, args);
+  add_plain(text ? text : "(out of memory)");
   screen_add("\n");
   send_lines();
   pthread_mutex_unlock(&lock);
-  va_end(args);
+  free(text);
 }
 
 void progress_message(const char *kind, const char *message) {
   pthread_mutex_lock(&lock);
   wipe();
-  screen_add("convoy: %s%s\n", kind, message);
+  screen_add("convoy: ");
+  add_plain(kind);
+  add_plain(message);
+  screen_add("\n");
   send_lines();
   pthread_mutex_unlock(&lock);
 }

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "src/base/file.h"
+#include "src/base/text.h"
 #include "convoy/convoy.h"
 #include "tools/chart_svg.h"
 #include "tools/program_common.h"
@@ -185,12 +186,14 @@ static bool put_accuracies(FILE *out, const run_log *runs, int n) {
                {"train acc", "dots", offsetof(log_epoch, train_acc)}};
   enum { KINDS = 3 };
   chart_series *const series = calloc((size_t)n * KINDS, sizeof *series);
-  char(*const names)[160] = calloc((size_t)n * KINDS, sizeof *names);
+  char(*const names)[160] = calloc((size_t)n * KINDS, sizeof *names), run_name[120];
   bool ok = series && names;
   for (int i = 0; ok && i < n * KINDS; i++) {
     const int run = i / KINDS, kind = i % KINDS;
-    if (n > 1) snprintf(names[i], sizeof names[i], "%s, %.120s", kinds[kind].name, runs[run].name);
-    else snprintf(names[i], sizeof names[i], "%s", kinds[kind].name);
+    if (n > 1) {
+      cvy_plain_copy(runs[run].name, "", run_name, sizeof run_name);
+      snprintf(names[i], sizeof names[i], "%s, %s", kinds[kind].name, run_name);
+    } else snprintf(names[i], sizeof names[i], "%s", kinds[kind].name);
     series[i] = (chart_series){
         .name = names[i], .colour = n > 1 ? run : kind, .line = kinds[kind].line, .dots = n == 1 || kind < 2};
     ok = epochs_series(&runs[run], kinds[kind].offset, &series[i]);
@@ -308,21 +311,20 @@ static void put_devices(FILE *out, const run_log *r) {
 
 /* ---- settings and command ---- */
 
-/* Quoted for a shell if that is needed. */
+/* Quoted for a shell if that is needed: '...', or $'...' with bytes as \xb9 where the text is not plain. */
 static void put_word(FILE *out, const char *word) {
   if (*word &&
       strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,@%^") == strlen(word)) {
     put(out, word);
     return;
   }
-  char one[2] = "";
-  put(out, "'");
-  for (; *word; word++) {
-    one[0] = *word;
-    if (*word == '\'') put(out, "'\\''");
-    else if ((unsigned char)*word >= 0x80) fputc(*word, out);
+  char one[CVY_PLAIN_MOST];
+  const bool plain = cvy_is_plain(word);
+  put(out, plain ? "'" : "$'");
+  for (size_t n; (n = cvy_plain_next(word, "", one)) > 0; word += n)
+    if (*word == '\'') put(out, plain ? "'\\''" : "\\'");
+    else if (*word == '\\' && !plain) put(out, "\\\\");
     else put(out, one);
-  }
   put(out, "'");
 }
 

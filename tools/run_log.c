@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "src/base/file.h"
+#include "src/base/text.h"
 
 bool run_log_open(const char *name, run_log *out) {
   *out = (run_log){.name = strdup(name), .lost = json_array()};
@@ -199,7 +200,7 @@ const char *run_log_setting(const run_log *log, const char *name, char *room, si
   if (json_is_string(value)) return json_string_value(value);
   char *const text =
       value && !json_is_null(value) ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(6)) : NULL;
-  snprintf(room, room_bytes, "%s", text ? text : "");
+  cvy_plain_copy(text ? text : "", "", room, room_bytes);
   free(text);
   return room;
 }

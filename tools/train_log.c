@@ -64,17 +64,18 @@ double train_compile_seconds(const training *t, double start_seconds) {
 void train_log_device_lost(training *t, const cvy_lost_device *lost) {
   json_t *const shares = json_array();
   for (int i = 0; i < train_devices(t); i++) json_array_append_new(shares, json_integer(lost->shares[i]));
-  json_log_line(t->log,
-                json_pack("{s{si ss sI ss sb so}}", "device_lost", "device", lost->device, "label", lost->label, "step",
-                          (json_int_t)lost->step, "reason", lost->reason, "hung", lost->hung, "shares", shares));
+  json_log_line(t->log, json_pack("{s{si so sI so sb so}}", "device_lost", "device", lost->device, "label",
+                                  program_text_json(lost->label), "step", (json_int_t)lost->step, "reason",
+                                  program_text_json(lost->reason), "hung", lost->hung, "shares", shares));
 }
 
 void train_log_node_lost(training *t, const cvy_lost_node *lost) {
   json_t *const shares = json_array();
   for (int i = 0; i < train_devices(t); i++) json_array_append_new(shares, json_integer(lost->shares[i]));
-  json_log_line(t->log, json_pack("{s{si ss sI ss sb si so}}", "node_lost", "node", lost->node, "name", lost->name,
-                                  "step", (json_int_t)lost->step, "reason", lost->reason, "silent", lost->silent,
-                                  "nodes_left", lost->n_left, "shares", shares));
+  json_log_line(t->log, json_pack("{s{si so sI so sb si so}}", "node_lost", "node", lost->node, "name",
+                                  program_text_json(lost->name), "step", (json_int_t)lost->step, "reason",
+                                  program_text_json(lost->reason), "silent", lost->silent, "nodes_left", lost->n_left,
+                                  "shares", shares));
 }
 
 /* True if the run ended before its first step, because of its options or its checkpoint folder. */

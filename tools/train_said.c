@@ -70,7 +70,7 @@ void train_say_result(const training *t, const cvy_train_result *result) {
   else if (result->images_per_second > 0) printf(", %.1f img/s", result->images_per_second);
   char *const labels = t->fleet ? fleet_labels(t->fleet) : program_team_labels(t->run.devices, t->team);
   const char *const of_sweep = t->options->run_of_sweep;
-  printf(" on [%s]%s%s\n", labels ? labels : t->labels, of_sweep ? ", " : "", of_sweep ? of_sweep : "");
+  program_print(" on [%s]%s%s\n", labels ? labels : t->labels, of_sweep ? ", " : "", of_sweep ? of_sweep : "");
   if (of_sweep) fflush(stdout);
   free(labels);
 }

@@ -25,7 +25,7 @@ typedef struct cvy_model_facts {
   const char *model; /* "resnet18", "lenet", an ONNX file as the user named it; NULL: a network of the program's own */
   uint64_t graph;    /* cvy_net_fingerprint of an ONNX file's network; 0: none */
   int channels, height, width, classes;
-  const char *const *class_names; /* `classes` of them, UTF-8; NULL: classes are numbers */
+  const char *const *class_names; /* `classes` of them, plain UTF-8 (cvy_team_describe); NULL: classes are numbers */
   /* How pictures become height x width (cvy_data_params): -1: shorter side to size_w, centre crop; 0, 0: not at all. */
   int size_h, size_w;
   bool gray; /* pictures become gray first */

@@ -21,10 +21,11 @@ typedef struct cvy_samples {
 } cvy_samples;
 
 typedef struct cvy_data {
-  char name[256]; /* UTF-8: the spec, or as much of it as there is room for */
+  char name[256]; /* plain UTF-8: the spec, or as much of it as there is room for */
   int h, w, c, classes;
-  cvy_samples train, val, test;   /* val.n 0: no validation set; test.n 0: no test set */
-  const char *const *class_names; /* `classes` of them; NULL: classes are numbers */
+  cvy_samples train, val, test; /* val.n 0: no validation set; test.n 0: no test set */
+  /* `classes` of them, no two equal, plain UTF-8 (cvy_team_describe); NULL: classes are numbers */
+  const char *const *class_names;
   uint64_t content;             /* XXH64 of the training images and of their labels (16 bits each); 0 until load_end */
   uint64_t content_to_evaluate; /* of those of the validation set and of the test set */
 } cvy_data;
@@ -57,7 +58,8 @@ typedef struct cvy_data_params {
  * params may be NULL. Images that need more than the machine's memory (or its container's limit) are refused before the
  * library takes any: CVY_E_ARGUMENT for synthetic ones, else CVY_E_MEMORY. CVY_E_IO: a file is missing (the message
  * says where it was looked for and how to get it) or unreadable; CVY_E_FORMAT: magic, sizes, CRC, label out of range,
- * with file and offset, a broken picture with `strict`, or all are broken; CVY_E_ARGUMENT: bad spec, pictures of
+ * two classes that are shown alike, with file and offset, a broken picture with `strict`, or all are broken;
+ * CVY_E_ARGUMENT: bad spec, pictures of
  * different sizes without one in params. */
 cvy_status cvy_data_load(const char *spec, const cvy_data_params *params, cvy_data **out);
 /* The same in two calls, so that the caller can do other things meanwhile. begin reads or makes the sizes and labels

@@ -193,8 +193,9 @@ cvy_status cvy_team_load(cvy_team *team, const char *path);
 cvy_status cvy_team_load_except(cvy_team *team, const char *path, const char *globs);
 cvy_status cvy_team_save(cvy_team *team, const char *path);
 /* From now on cvy_team_save and checkpoints of the team hold these facts, which are copied; NULL: none. In names of
- * classes bytes that are not UTF-8, and control characters, become '?', and what is behind 127 bytes is cut off.
- * CVY_E_ARGUMENT: an impossible value · CVY_E_MISMATCH: the team's network has another input or other outputs. */
+ * classes bytes that are not UTF-8, control characters, and characters that end lines or turn the direction of writing,
+ * become \xb9 (one for each byte), and what is behind 1023 bytes is cut off. CVY_E_ARGUMENT: an impossible value, or
+ * names of classes that are equal then · CVY_E_MISMATCH: the team's network has another input or other outputs. */
 cvy_status cvy_team_describe(cvy_team *team, const cvy_model_facts *facts);
 
 /* Copies parameter `name` as device `device` holds it, in PyTorch's order, to out (elems of cvy_param_info). Waits for

@@ -70,22 +70,75 @@ static size_t utf8_bytes(const unsigned char *s) {
   return none ? 0 : n;
 }
 
-void cvy_utf8_copy(const char *text, char *out, size_t out_bytes) {
+/* The number of a character of n bytes. */
+static uint32_t code_of(const unsigned char *s, size_t n) {
+  static const unsigned char masks[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
+  uint32_t code = s[0] & masks[n];
+  for (size_t i = 1; i < n; i++) code = code << 6 | (s[i] & 0x3f);
+  return code;
+}
+
+static bool is_plain_code(uint32_t code) {
+  static const struct {
+    uint32_t first, last;
+  } others[] = {{0, 0x1f}, {0x7f, 0x9f}, {0x2028, 0x202e}, {0x2066, 0x2069}, {0xfffe, 0xffff}};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (code >= others[i].first && code <= others[i].last) return false;
+  return true;
+}
+
+size_t cvy_plain_next(const char *text, const char *kept, char out[CVY_PLAIN_MOST]) {
+  const unsigned char *const s = (const unsigned char *)text;
+  *out = 0;
+  if (!*s) return 0;
+  const size_t n = utf8_bytes(s), bytes = n ? n : 1;
+  if (n && (is_plain_code(code_of(s, n)) || (n == 1 && strchr(kept, *text)))) {
+    memcpy(out, text, n);
+    out[n] = 0;
+  } else {
+    for (size_t i = 0; i < bytes; i++) sprintf(out + 4 * i, "\\x%02x", s[i]);
+  }
+  return bytes;
+}
+
+bool cvy_is_plain(const char *text) {
+  char one[CVY_PLAIN_MOST];
+  for (size_t n; (n = cvy_plain_next(text, "", one)) > 0; text += n)
+    if (strncmp(one, text, n) != 0) return false;
+  return true;
+}
+
+void cvy_plain_copy(const char *text, const char *kept, char *out, size_t out_bytes) {
+  char one[CVY_PLAIN_MOST];
   size_t used = 0;
-  while (*text) {
-    const size_t n = utf8_bytes((const unsigned char *)text), more = n ? n : 1;
+  for (size_t n; (n = cvy_plain_next(text, kept, one)) > 0; text += n) {
+    const size_t more = strlen(one);
     if (used + more >= out_bytes) break;
-    if (n) memcpy(out + used, text, n);
-    else out[used] = '?';
-    text += more;
+    memcpy(out + used, one, more);
     used += more;
   }
   out[used] = 0;
 }
 
-void cvy_plain_text(char *text, const char *kept) {
-  for (; *text; text++)
-    if (((unsigned char)*text < ' ' || *text == 127) && !strchr(kept, *text)) *text = '?';
+void cvy_text_add_plain(cvy_text *to, const char *text, const char *kept) {
+  char one[CVY_PLAIN_MOST];
+  for (size_t n; (n = cvy_plain_next(text, kept, one)) > 0; text += n) cvy_text_add_bytes(to, one, strlen(one));
+}
+
+static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+cvy_status cvy_text_find_equal(const char *const *texts, int n, const char **out) {
+  cvy_status status = CVY_OK;
+  const char **const sorted = cvy_calloc((size_t)n + 1, sizeof *sorted);
+  *out = NULL;
+  CVY_REQUIRE(sorted, CVY_E_MEMORY, "no memory to compare %d names", n);
+  for (int i = 0; i < n; i++) sorted[i] = texts[i];
+  if (n > 1) qsort(sorted, (size_t)n, sizeof *sorted, by_text);
+  for (int i = 1; i < n && !*out; i++)
+    if (strcmp(sorted[i - 1], sorted[i]) == 0) *out = sorted[i];
+fail:
+  cvy_free(sorted);
+  return status;
 }
 
 bool cvy_parse_int(const char *s, int64_t min, int64_t max, int64_t *out) {

@@ -21,13 +21,21 @@ void cvy_text_add_bytes(cvy_text *text, const void *bytes, size_t size);
 const char *cvy_text_get(const cvy_text *text); /* "" if empty; borrowed */
 void cvy_text_clear(cvy_text *text);            /* frees */
 
-/* As many whole characters of `text` as `out` has room for, NUL-terminated; every byte that is not UTF-8 becomes '?'.
- * For text from outside that goes into JSON: drivers' names, users' paths. */
-void cvy_utf8_copy(const char *text, char *out, size_t out_bytes);
-
-/* Every control character becomes '?', but for those in `kept`: of a text from outside that goes to a terminal, or into
- * one line. */
-void cvy_plain_text(char *text, const char *kept);
+/* Plain text is UTF-8 that can stand in a line of a terminal, a page, a CSV or a JSON file: without control characters
+ * (U+0001 to U+001F, U+007F to U+009F), without those that end lines or turn the direction of writing (U+2028 to
+ * U+202E, U+2066 to U+2069), and without U+FFFE and U+FFFF, which XML does not have. All text from outside goes through
+ * these functions before it is printed or written: names of files, classes, devices and nodes, messages of drivers and
+ * peers. Every byte of what is not plain becomes \xb9, as C, Python and $'...' of a shell read it; plain text, and control
+ * characters that are in `kept`, stay as they are. */
+enum { CVY_PLAIN_MOST = 17 }; /* bytes of one character with its NUL */
+/* The character at `text`, NUL-terminated: how many bytes of `text` it has, 0 at the end. */
+size_t cvy_plain_next(const char *text, const char *kept, char out[CVY_PLAIN_MOST]);
+bool cvy_is_plain(const char *text);
+/* As many whole characters as `out` has room for, NUL-terminated. */
+void cvy_plain_copy(const char *text, const char *kept, char *out, size_t out_bytes);
+void cvy_text_add_plain(cvy_text *to, const char *text, const char *kept);
+/* The first of two texts that are equal, of n; NULL: there are none. CVY_E_MEMORY. */
+cvy_status cvy_text_find_equal(const char *const *texts, int n, const char **out);
 
 /* The whole string must be a number in the range, without blanks or trailing characters; else false and *out
  * untouched. */

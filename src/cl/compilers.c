@@ -120,9 +120,9 @@ void cvy_compiled_note(const cvy_device *device, const cvy_compile_request *r, c
 }
 
 void cvy_compile_identity(const cvy_device *device, char out[CVY_COMPILE_IDENTITY_BYTES]) {
+  /* the list of devices has made these plain */
   snprintf(out, CVY_COMPILE_IDENTITY_BYTES, "%s, %s, %s", device->info.platform_name, device->info.name,
            device->info.driver);
-  cvy_plain_text(out, "");
 }
 
 /* ---- one helper ---- */
@@ -240,7 +240,6 @@ static void last_lines(const helper *h, char out[LAST_BYTES]) {
   while (length > 0 && out[length - 1] == '\n') length--;
   out[length] = '\0';
   for (char *at = out; (at = strchr(at, '\n'));) *at = ' ';
-  cvy_plain_text(out, "");
 }
 
 /* ---- the order of work ---- */

@@ -40,7 +40,7 @@ static void trim(char *text) {
   text[n] = 0;
 }
 
-/* A string of a platform or a device, made UTF-8 (it goes into logs, traces and checkpoints) and cut to out_bytes; ""
+/* A string of a platform or a device, made plain (it goes into logs, traces and checkpoints) and cut to out_bytes; ""
  * if the query fails. CVY_E_MEMORY. */
 static cvy_status get_text(cl_platform_id platform, cl_device_id device, cl_uint what, char *out, size_t out_bytes) {
   cvy_status status = CVY_OK;
@@ -56,7 +56,7 @@ static cvy_status get_text(cl_platform_id platform, cl_device_id device, cl_uint
       device ? clGetDeviceInfo(device, what, size, whole, NULL) : clGetPlatformInfo(platform, what, size, whole, NULL);
   if (code == CL_SUCCESS) {
     trim(whole);
-    cvy_utf8_copy(whole, out, out_bytes);
+    cvy_plain_copy(whole, "", out, out_bytes);
   }
   cvy_free(whole);
 fail:

@@ -118,6 +118,7 @@ static void close_files(dataset *d) {
 /* A name in each line. A file that does not fit is no reason not to train: numbers are shown then. */
 static cvy_status read_names(dataset *d, const char *dir, const char *name) {
   cvy_status status = CVY_OK;
+  const char *equal = NULL;
   char path[PATH_MAX], *text = NULL;
   size_t size = 0;
   int n = 0;
@@ -134,8 +135,13 @@ static cvy_status read_names(dataset *d, const char *dir, const char *name) {
     }
     at += line + strspn(at + line, "\r\n");
   }
-  if (n < d->data.classes) {
+  if (n == d->data.classes) CVY_TRY(data_show_names(d, path, &equal));
+  if (n < d->data.classes)
     cvy_log_warning("%s has %d names for %d classes: these stay without names", path, n, d->data.classes);
+  if (equal)
+    cvy_log_warning("%s: two classes are shown as '%s': the %d classes stay without names", path, equal,
+                    d->data.classes);
+  if (n < d->data.classes || equal) {
     for (int i = 0; i < n; i++) cvy_free(names[i]);
     cvy_free(names);
     d->names = NULL;

@@ -71,6 +71,30 @@ fail:
   return status;
 }
 
+cvy_status data_show_names(dataset *d, const char *where, const char **equal) {
+  cvy_status status = CVY_OK;
+  cvy_text plain = {0};
+  int n = 0, first = 0;
+  for (int i = 0; i < d->data.classes; i++) {
+    if (cvy_is_plain(d->names[i])) continue;
+    if (n++ == 0) first = i;
+    cvy_text_add_plain(&plain, d->names[i], "");
+    cvy_free(d->names[i]);
+    d->names[i] = plain.failed ? NULL : cvy_strdup(cvy_text_get(&plain));
+    CVY_REQUIRE(d->names[i], CVY_E_MEMORY, "no memory for the names of the classes of %s", where);
+    cvy_text_clear(&plain);
+  }
+  if (n)
+    cvy_log_warning(
+        "%s: %d class name%s not plain UTF-8: each byte that is wrong there is shown as \\x and two digits; the "
+        "first is '%s'",
+        where, n, n > 1 ? "s are" : " is", d->names[first]);
+  CVY_TRY(cvy_text_find_equal((const char *const *)d->names, d->data.classes, equal));
+fail:
+  cvy_text_clear(&plain);
+  return status;
+}
+
 static bool is_fitted(const dataset *d) { return d->params.size_h != 0 || (d->params.gray && d->c == 3); }
 
 cvy_status data_check_memory(const dataset *d, const char *spec, cvy_status code) {
@@ -405,7 +429,7 @@ static cvy_status open_data(const char *spec, const cvy_data_params *params, dat
               "no data named: fashion-mnist, a folder or synthetic[:N[:HxWxC]] are possible");
   if (params) d->params = *params;
   CVY_TRY(check_params(&d->params));
-  cvy_utf8_copy(spec, d->data.name, sizeof d->data.name);
+  cvy_plain_copy(spec, "", d->data.name, sizeof d->data.name);
   const size_t prefix = strlen(SYNTHETIC);
   if (strcmp(spec, "fashion-mnist") == 0) CVY_TRY(data_open_fashion_mnist(d));
   else if (strncmp(spec, SYNTHETIC, prefix) == 0 && (spec[prefix] == ':' || !spec[prefix]))

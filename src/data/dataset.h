@@ -70,6 +70,9 @@ cvy_status data_check_classes(int classes);
  * label 0 there; each[set]: bytes from label to label. */
 cvy_status data_check_labels(dataset *d, int wanted, const char *const where[CVY_SETS], size_t base,
                              const size_t each[CVY_SETS]);
+/* Makes d->names, of d->data.classes, plain, with one warning if any was not; *equal: two of them are equal then. `where`
+ * is for the messages. CVY_E_MEMORY. */
+cvy_status data_show_names(dataset *d, const char *where, const char **equal);
 /* Call before taking memory for the images of all sets: the system would kill the program instead of refusing. */
 cvy_status data_check_memory(const dataset *d, const char *spec, cvy_status code);
 /* Memory for the images of a raw set, of h x w x c. */

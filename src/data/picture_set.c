@@ -218,6 +218,7 @@ fail:
 
 static cvy_status set_names(dataset *d) {
   cvy_status status = CVY_OK;
+  const char *equal;
   const picture_set *const p = d->own;
   const int wanted = d->params.classes, own = p->folder.n_classes;
   CVY_TRY(data_check_classes(wanted));
@@ -232,6 +233,9 @@ static cvy_status set_names(dataset *d) {
     if (!d->names[i]) break;
   }
   CVY_REQUIRE(d->names && d->names[d->data.classes - 1], CVY_E_MEMORY, "no memory for the names of classes");
+  CVY_TRY(data_show_names(d, p->folder.dir, &equal));
+  CVY_REQUIRE(!equal, CVY_E_FORMAT, "%s: two classes are shown as '%s': expected folders with names that differ%s",
+              p->folder.dir, equal, wanted > own ? "; a class without a folder is shown as its number" : "");
 fail:
   return status;
 }

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/text.h"
+
 enum { LARGEST_SIZE = 65536, FIRST_LAYERS = 16 };
 
 /* ---- messages ---- */
@@ -22,8 +24,11 @@ const char *cvy_layer_title(const cvy_net *net, int layer, char *out, size_t out
   const cvy_layer *const l = &net->layers[layer];
   const char *const kind =
       l->kind == CVY_LAYER_ACTIVATION ? cvy_activation_name(l->activation.kind) : cvy_layer_kind_name(l->kind);
-  if (l->name[0]) snprintf(out, out_bytes, "%s '%s'", kind, l->name);
-  else snprintf(out, out_bytes, "%s (layer %d)", kind, layer);
+  if (l->name[0]) {
+    char name[96];
+    cvy_plain_copy(l->name, "", name, sizeof name);
+    snprintf(out, out_bytes, "%s '%s'", kind, name);
+  } else snprintf(out, out_bytes, "%s (layer %d)", kind, layer);
   return out;
 }
 

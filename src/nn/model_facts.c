@@ -34,10 +34,11 @@ cvy_input_params cvy_model_input(const cvy_model_facts *facts) {
 
 static bool is_side(int n) { return n >= 1 && n <= MOST_SIDE; }
 
-static bool is_plain(const char *text) {
+/* A file that this program has written has none in a name. */
+static bool has_controls(const char *text) {
   for (; *text; text++)
-    if ((unsigned char)*text < ' ' || *text == 127) return false;
-  return true;
+    if ((unsigned char)*text < ' ' || *text == 127) return true;
+  return false;
 }
 
 /* One of the program's own networks, or the name of an ONNX file. */
@@ -45,7 +46,7 @@ static bool is_name(const char *name) {
   const size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"),
                all = strlen(name);
   if (n > 0 && n < NAME_BYTES && !name[n]) return true;
-  return all > 5 && all < FILE_NAME_BYTES && !strcmp(name + all - 5, ".onnx") && is_plain(name);
+  return all > 5 && all < FILE_NAME_BYTES && !strcmp(name + all - 5, ".onnx") && !has_controls(name);
 }
 
 /* `where` is in front of the message, code its status. The names of classes are the caller's matter. */
@@ -84,8 +85,7 @@ fail:
 
 /* A name as facts hold it. */
 static void fit_name(const char *name, char out[CVY_FACTS_NAME_BYTES + 1]) {
-  cvy_utf8_copy(name, out, CVY_FACTS_NAME_BYTES + 1);
-  cvy_plain_text(out, "");
+  cvy_plain_copy(name, "", out, CVY_FACTS_NAME_BYTES + 1);
   if (!*out) strcpy(out, "?");
 }
 
@@ -117,7 +117,7 @@ static json_t *reals(const float *values, int n) {
 /* A file's name need be no UTF-8. */
 static json_t *model_json(const char *model) {
   char fit[FILE_NAME_BYTES];
-  cvy_utf8_copy(model, fit, sizeof fit);
+  cvy_plain_copy(model, "", fit, sizeof fit);
   return json_string(fit);
 }
 
@@ -139,6 +139,20 @@ static bool put_all(json_t *o, const cvy_model_facts *f) {
   return ok;
 }
 
+/* Names that were cut, or were not plain, may have become the same. */
+static cvy_status check_names(const json_t *names) {
+  cvy_status status = CVY_OK;
+  const size_t n = json_array_size(names);
+  const char *equal, **const texts = cvy_calloc(n + 1, sizeof *texts);
+  CVY_REQUIRE(texts, CVY_E_MEMORY, "no memory for the facts of a model");
+  for (size_t i = 0; i < n; i++) texts[i] = json_string_value(json_array_get(names, i));
+  CVY_TRY(cvy_text_find_equal(texts, (int)n, &equal));
+  CVY_REQUIRE(!equal, CVY_E_ARGUMENT, "two classes are shown as '%s': expected names that differ", equal);
+fail:
+  cvy_free(texts);
+  return status;
+}
+
 cvy_status cvy_facts_write(const cvy_model_facts *facts, char **text) {
   cvy_status status = CVY_OK;
   char *dumped = NULL;
@@ -146,6 +160,7 @@ cvy_status cvy_facts_write(const cvy_model_facts *facts, char **text) {
   *text = NULL;
   CVY_TRY(check("", CVY_E_ARGUMENT, facts));
   CVY_REQUIRE(object && put_all(object, facts), CVY_E_MEMORY, "no memory for the facts of a model");
+  CVY_TRY(check_names(json_object_get(object, "class_names")));
   dumped = json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(9)); /* float32's digits */
   CVY_REQUIRE(dumped, CVY_E_MEMORY, "no memory for the facts of a model");
   CVY_REQUIRE(strlen(dumped) <= CVY_FACTS_BYTES, CVY_E_ARGUMENT,
@@ -201,33 +216,32 @@ static bool read_reals(const json_t *list, float *out, int n) {
 static cvy_status read_names(const char *path, const json_t *model, const json_t *names, facts_block *b) {
   cvy_status status = CVY_OK;
   cvy_model_facts *const f = &b->facts;
-  size_t bytes = 1;
+  cvy_text texts = {0};
   CVY_REQUIRE(!names || (json_is_array(names) && json_array_size(names) == (size_t)f->classes), CVY_E_FORMAT,
               "%s: class_names is no list of the names of %d classes, but of %zu", path, f->classes,
               json_array_size(names));
-  if (model) bytes += json_string_length(model) + 1;
+  if (model) cvy_text_add_bytes(&texts, json_string_value(model), json_string_length(model) + 1);
   for (int i = 0; names && i < f->classes; i++) {
     const json_t *const name = json_array_get(names, (size_t)i);
     const size_t n = json_string_length(name);
-    CVY_REQUIRE(json_is_string(name) && n >= 1 && n <= CVY_FACTS_NAME_BYTES && is_plain(json_string_value(name)),
+    CVY_REQUIRE(json_is_string(name) && n >= 1 && n <= CVY_FACTS_NAME_BYTES && !has_controls(json_string_value(name)),
                 CVY_E_FORMAT, "%s: the name of class %d is no text of 1 to %d bytes without control characters", path,
                 i, CVY_FACTS_NAME_BYTES);
-    bytes += n + 1;
+    cvy_text_add_plain(&texts, json_string_value(name), "");
+    cvy_text_add_bytes(&texts, "", 1);
   }
-  char *to = b->texts = cvy_alloc_unset(bytes, 1);
   if (names) b->names = cvy_calloc((size_t)f->classes, sizeof *b->names);
-  CVY_REQUIRE(b->texts && (b->names || !names), CVY_E_MEMORY, "no memory for the facts of %s", path);
+  CVY_REQUIRE(!texts.failed && (b->names || !names), CVY_E_MEMORY, "no memory for the facts of %s", path);
+  char *to = b->texts = texts.data;
+  texts.data = NULL;
   if (model) {
-    f->model = memcpy(to, json_string_value(model), json_string_length(model) + 1);
-    to += json_string_length(model) + 1;
+    f->model = to;
+    to += strlen(to) + 1;
   }
-  for (int i = 0; names && i < f->classes; i++) {
-    const json_t *const name = json_array_get(names, (size_t)i);
-    b->names[i] = memcpy(to, json_string_value(name), json_string_length(name) + 1);
-    to += json_string_length(name) + 1;
-  }
+  for (int i = 0; names && i < f->classes; i++, to += strlen(to) + 1) b->names[i] = to;
   f->class_names = b->names;
 fail:
+  cvy_text_clear(&texts);
   return status;
 }
 

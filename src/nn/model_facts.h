@@ -8,7 +8,9 @@
 
 /* The key of __metadata__. */
 #define CVY_FACTS_KEY "convoy"
-enum { CVY_FACTS_NAME_BYTES = 127, CVY_FACTS_BYTES = 8 << 20 }; /* most of a class's name, and of the text */
+/* Most bytes of a class's name, and of the text. A folder's name has 255 at most, each of which may be shown as
+ * four. */
+enum { CVY_FACTS_NAME_BYTES = 1023, CVY_FACTS_BYTES = 8 << 20 };
 
 /* The same facts, the same text, in any locale. *text: cvy_free. Names of classes are made fit (cvy_team_describe).
  * CVY_E_ARGUMENT · CVY_E_MEMORY. */

@@ -7,6 +7,7 @@
 
 #include "src/base/json.h"
 #include "src/base/mem.h"
+#include "src/base/text.h"
 
 /* "0:0/1 NAME" → "NAME". */
 static const char *name_of(const char *label) {
@@ -106,8 +107,8 @@ static void take_device(cvy_devices *devices, const json_t *noted) {
   const char *const driver = json_string_value(json_object_get(noted, "driver"));
   const int i = devices->n++;
   cvy_device_info *const item = &devices->list->items[i];
-  snprintf(devices->selected[i].label, sizeof devices->selected[i].label, "%s", label ? label : "?");
-  snprintf(item->driver, sizeof item->driver, "%s", driver ? driver : "?");
+  cvy_plain_copy(label ? label : "?", "", devices->selected[i].label, sizeof devices->selected[i].label);
+  cvy_plain_copy(driver ? driver : "?", "", item->driver, sizeof item->driver);
   item->compute_units = (int)json_integer_value(json_object_get(noted, "units"));
   devices->selected[i].item = i;
 }
