@@ -4,7 +4,7 @@
 
 reference: doc/reference.md and doc/convoy.1 are what the program's tables of verbs and options give.
 links:     links between the pages lead somewhere; files that they name are there, and a function that is named with its file is in it; each
-           `grep` finds one line; README.md is short, CHANGELOG.md begins with the version of meson.build.
+           `grep` finds one line; README.md is short, CHANGELOG.md begins with the version of meson.build; SECURITY.md lists the fuzz targets.
 """
 import os
 import re
@@ -36,8 +36,19 @@ def anchors(path):
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", read(path), re.M)}
 
 
+def check_fuzz_targets():
+    """Those of tests/fuzz are built, and are the rows of SECURITY.md's table."""
+    files = {name[:-2] for name in os.listdir(os.path.join(ROOT, "tests/fuzz")) if re.fullmatch(r"fuzz_\w+\.c", name)}
+    built = {"fuzz_" + name for name in re.findall(r"'(\w+)'", re.search(r"foreach name : \[(.*?)\]", read("tests/fuzz/meson.build"), re.S).group(1))}
+    listed = re.findall(r"^\| `(fuzz_\w+)` \|", read("SECURITY.md"), re.M)
+    faults = [f"SECURITY.md: lists {name} twice" for name in set(listed) if listed.count(name) > 1]
+    faults += [f"SECURITY.md: its table of fuzz targets lacks {name}, which is in tests/fuzz" for name in sorted(files - set(listed))]
+    faults += [f"SECURITY.md: its table of fuzz targets has {name}, which is not in tests/fuzz" for name in sorted(set(listed) - files)]
+    return faults + [f"tests/fuzz/meson.build: {name} is not built, or has no file" for name in sorted(files ^ built)]
+
+
 def check_links():
-    faults = []
+    faults = check_fuzz_targets()
     for page in PAGES:
         text = read(page)
         for link in re.findall(r"\]\(([^)\s]+)\)", text):

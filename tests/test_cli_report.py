@@ -8,6 +8,7 @@ import base64
 import csv
 import html
 import json
+import math
 import os
 import random
 import re
@@ -42,6 +43,35 @@ def check_page(text, what):
     check(not re.search(r'[>" (]-?(nan|inf)[<" ,)]', text), f"{what}: no NaN")
 
 
+def records_of(path):
+    """The events of a file for TensorBoard."""
+    data, records, place = read_bytes(path), [], 0
+    while place < len(data):
+        size = struct.unpack_from("<Q", data, place)[0]
+        records.append(data[place + 12 : place + 12 + size])
+        place += size + 16
+    check(place == len(data), "whole records")
+    return records
+
+
+def test_report_extremes(at):
+    """Numbers that only a log of somebody else has: the page is made in an instant, and stays small."""
+    numbers = ["-1.7e308", "1.7976931348623157e308", "5e-324", "1e12", "1000000000000.0001", "4611686018427387903", "0", "-0.0", "3.4e38"]
+    for n, (first, second) in enumerate((a, b) for a in numbers for b in numbers if a <= b):
+        lines = [head()] + [f'{{"epoch":0,"step":{k + 4611686018427387900 * (n % 2)},"loss":{v},"lr":{v},"grad_norm":{v},"ms":{v},"images":9223372036854775807,"shares":[1e308]}}'
+                            for k, v in enumerate((first, second, first))]
+        lines += ['{"epoch":2147483646,"train_loss":-1e308,"train_acc":0,"test_acc":5e-324}', '{"end":{"sec_per_epoch":1e308,"times":{"devices":[{"computing_ms":1e308,"exchanging_ms":1e308}]}}}']
+        write(at("log"), "\n".join(lines))
+        expect(0, "report", at("log"), at("log"), "--out", at("two.html"), "--csv", at("r.csv"), "--tensorboard", at("tb"), timeout=20)
+        expect(0, "report", at("log"), "--out", at("r.html"), timeout=20)
+        for page in (read(at("r.html")), read(at("two.html"))):
+            check_page(page, f"{first}, {second}")
+            check(len(page) < 60000 and not re.search(r"[\d]{40}|[:\"]-?(inf|nan)", page), f"{first}, {second}: numbers of a page")
+        for row in records_of(at("tb", "log", "events.out.tfevents.0.convoy")):
+            check(math.isfinite(struct.unpack("<d", row[1:9])[0]), "the time of an event")
+            check(not any(b"\x15" + struct.pack("<f", sign * math.inf) in row for sign in (1, -1)), "a value that float32 lacks")
+
+
 def test_report_made(at):
     """From logs made by hand: killed, resumed, with text that must be escaped, with lines that are none."""
     write(at("a.jsonl"), "\n".join([head(model="lenet", data="a b'c"), step(0, 0, 3), step(1, 0, None), epoch(0), step(2, 1), step(3, 1),
@@ -62,12 +92,8 @@ def test_report_made(at):
           f"a step that came again counts once: {rows}")
     check([(r["val_acc"], r["test_acc"]) for r in rows] == [("", ""), ("", "0.75"), ("0.9", ""), ("", "0.75")], "epochs in their last steps")
     check(sorted(os.listdir(at("tb"))) == ["a", "b, c"], "a folder for each run")
-    data, records, places = read_bytes(at("tb/a/events.out.tfevents.0.convoy")), [], 0
-    while places < len(data):
-        size = struct.unpack_from("<Q", data, places)[0]
-        records.append(data[places + 12:places + 12 + size])
-        places += 16 + size
-    check(places == len(data) and records[0].endswith(b"brain.Event:2") and len(records) > 8, f"events: {len(records)}")
+    data, records = read_bytes(at("tb/a/events.out.tfevents.0.convoy")), records_of(at("tb/a/events.out.tfevents.0.convoy"))
+    check(records[0].endswith(b"brain.Event:2") and len(records) > 8, f"events: {len(records)}")
     check(struct.pack("<f", 0.5) in records[-7] or any(b"\x0a\x04loss\x15" + struct.pack("<f", 0.5) in r for r in records), "the loss")
     # CRC-32C of eight bytes 0, masked: known from RFC 3720's polynomial by a loop of its own
     def crc(text):
@@ -246,4 +272,4 @@ def test_answers(at):
 
 
 if __name__ == "__main__":
-    main(globals(), without_device=("report_made", "report_random"))
+    main(globals(), without_device=("report_made", "report_random", "report_extremes"))

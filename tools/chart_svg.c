@@ -4,28 +4,12 @@
 #include <math.h>
 
 #include "src/base/text.h"
+#include "tools/axis.h"
 
 enum { WIDTH = 640, HEIGHT = 250, LEFT = 52, RIGHT = 628, TOP = 10, BOTTOM = 214 };
 
-typedef struct axis {
-  double lo, hi, tick;
-} axis;
-
-/* Ends and distance of ticks: about `most` steps of 1, 2 or 5 times a power of ten. */
-static axis axis_make(double lo, double hi, int most) {
-  const double least = fmax(1e-9, 1e-9 * fmax(fabs(lo), fabs(hi)));
-  if (!(hi - lo > least)) {
-    const double half = fmax(0.05 * fabs(hi), 0.01);
-    lo -= half;
-    hi += half;
-  }
-  const double raw = (hi - lo) / most, power = pow(10, floor(log10(raw))), of = raw / power;
-  const double tick = power * (of <= 1 ? 1 : of <= 2 ? 2 : of <= 5 ? 5 : 10);
-  return (axis){.lo = floor(lo / tick + 1e-9) * tick, .hi = ceil(hi / tick - 1e-9) * tick, .tick = tick};
-}
-
-static double x_of(const axis *a, double v) { return LEFT + (v - a->lo) / (a->hi - a->lo) * (RIGHT - LEFT); }
-static double y_of(const axis *a, double v) { return BOTTOM - (v - a->lo) / (a->hi - a->lo) * (BOTTOM - TOP); }
+static double x_of(const axis *a, double v) { return LEFT + axis_part(a, v) * (RIGHT - LEFT); }
+static double y_of(const axis *a, double v) { return BOTTOM - axis_part(a, v) * (BOTTOM - TOP); }
 
 void chart_put_text(FILE *out, const char *text) {
   char one[CVY_PLAIN_MOST];
@@ -59,29 +43,31 @@ static bool find_ends(const chart *c, axis *x, axis *y) {
     y->hi = fmin(y->hi, 1);
   }
   const axis ticks = axis_make(x_lo, x_hi, 8);
-  *x = (axis){.lo = x_lo, .hi = x_hi > x_lo ? x_hi : x_lo + 1, .tick = fmax(ticks.tick, 1)};
+  *x = (axis){.lo = x_lo,
+              .hi = x_hi > x_lo       ? x_hi
+                    : x_lo + 1 > x_lo ? x_lo + 1
+                                      : ticks.hi,
+              .tick = fmax(ticks.tick, 1)};
   return true;
 }
 
-static void put_number(FILE *out, double v, double tick) {
-  const int digits = tick >= 1 ? 0 : (int)ceil(-log10(tick) - 1e-9);
-  if (digits > 6) fprintf(out, "%.2g", fabs(v) < tick / 2 ? 0 : v);
-  else fprintf(out, "%.*f", digits, fabs(v) < tick / 2 ? 0 : v);
-}
-
 static void put_grid(FILE *out, const axis *x, const axis *y, const char *x_name) {
-  for (double t = y->lo; t < y->hi + y->tick / 2; t += y->tick) {
+  for (int i = 0; i < axis_ticks(y); i++) {
+    const double t = axis_tick(y, i);
     fprintf(out,
             "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text class=\"tick\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">",
             LEFT, y_of(y, t), RIGHT, LEFT - 6, y_of(y, t) + 4);
-    put_number(out, t, y->tick);
+    axis_put(out, y, t);
     fputs("</text>\n", out);
   }
-  for (double t = ceil(x->lo / x->tick - 1e-9) * x->tick; t <= x->hi + 1e-9 * x->tick; t += x->tick) {
+  for (int i = 0; i < axis_ticks(x); i++) {
+    const double t = axis_tick(x, i);
     fprintf(out,
             "<path class=\"grid\" d=\"M%.1f %dV%d\"/><text class=\"tick\" x=\"%.1f\" y=\"%d\" "
-            "text-anchor=\"middle\">%.0f</text>\n",
-            x_of(x, t), TOP, BOTTOM, x_of(x, t), BOTTOM + 16, fabs(t));
+            "text-anchor=\"middle\">",
+            x_of(x, t), TOP, BOTTOM, x_of(x, t), BOTTOM + 16);
+    axis_put(out, x, t);
+    fputs("</text>\n", out);
   }
   fprintf(out, "<text class=\"tick\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", (LEFT + RIGHT) / 2,
           BOTTOM + 32, x_name);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/event_file.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,7 +76,7 @@ static void put_scalar(FILE *out, double seconds, long step, const char *tag, do
   message event = {0}, summary = {0}, value = {0};
   const float simple = (float)number;
   uint32_t bits;
-  if (!isfinite(number)) return;
+  if (!(fabs(number) <= (double)FLT_MAX)) return; /* not a number, or none of float32 */
   memcpy(&bits, &simple, sizeof bits);
   add_bytes(&value, 1, tag, strlen(tag));
   add_fixed(&value, 2, WIRE_32, bits);

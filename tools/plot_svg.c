@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "src/base/text.h"
+#include "tools/axis.h"
 #include "tools/chart_svg.h"
 #include "tools/program_common.h"
 
@@ -16,23 +17,8 @@ enum { WIDTH = 520, HEIGHT = 340, LEFT = 60, RIGHT = 460, TOP = 44, BOTTOM = 290
 #define ACC_COLOUR "#1f77b4"
 #define LOSS_COLOUR "#d62728"
 
-typedef struct axis {
-  double lo, hi, tick;
-} axis;
-
-/* Ends and distance of ticks: about `most` steps of 1, 2 or 5 times a power of ten. */
-static axis axis_make(double lo, double hi, int most) {
-  if (!(hi - lo > 1e-12)) {
-    lo -= 0.05;
-    hi += 0.05;
-  }
-  const double raw = (hi - lo) / most, power = pow(10, floor(log10(raw))), of = raw / power;
-  const double tick = power * (of <= 1 ? 1 : of <= 2 ? 2 : of <= 5 ? 5 : 10);
-  return (axis){.lo = floor(lo / tick + 1e-9) * tick, .hi = ceil(hi / tick - 1e-9) * tick, .tick = tick};
-}
-
-static double x_of(const axis *a, double v) { return LEFT + (v - a->lo) / (a->hi - a->lo) * (RIGHT - LEFT); }
-static double y_of(const axis *a, double v) { return BOTTOM - (v - a->lo) / (a->hi - a->lo) * (BOTTOM - TOP); }
+static double x_of(const axis *a, double v) { return LEFT + axis_part(a, v) * (RIGHT - LEFT); }
+static double y_of(const axis *a, double v) { return BOTTOM - axis_part(a, v) * (BOTTOM - TOP); }
 
 /* Writes about `most` bytes of a text, cut between characters: labels of large teams are long. */
 static void put_text(FILE *out, const char *text, size_t most) {
@@ -99,13 +85,12 @@ static void put_curve(FILE *out, const axis *ax, const axis *ay, const plot_poin
 
 /* The numbers of an axis, beside the field. */
 static void put_ticks(FILE *out, const axis *ay, bool right, const char *colour) {
-  for (double t = ay->lo; t < ay->hi + ay->tick / 2; t += ay->tick) {
-    fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"%s\" fill=\"%s\">%.*f</text>\n", right ? RIGHT + 8 : LEFT - 8,
-            y_of(ay, t) + 4, right ? "start" : "end", colour,
-            ay->tick < 0.0095  ? 3
-            : ay->tick < 0.095 ? 2
-                               : 1,
-            fabs(t));
+  for (int i = 0; i < axis_ticks(ay); i++) {
+    const double t = axis_tick(ay, i);
+    fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"%s\" fill=\"%s\">", right ? RIGHT + 8 : LEFT - 8,
+            y_of(ay, t) + 4, right ? "start" : "end", colour);
+    axis_put(out, ay, t);
+    fputs("</text>\n", out);
   }
 }
 
@@ -151,15 +136,16 @@ bool plot_svg_write(const char *path, const char *title, const plot_point *point
           WIDTH, HEIGHT, LEFT);
   put_text(out, title, 70);
   fprintf(out, "</text>\n");
-  for (double t = ax.lo; t <= ax.hi + 1e-9; t += ax.tick) {
+  for (int i = 0; i < axis_ticks(&ax); i++) {
+    const double t = axis_tick(&ax, i);
     fprintf(out,
             "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#ddd\"/><text x=\"%.1f\" y=\"%d\" "
             "text-anchor=\"middle\">%.0f</text>\n",
             x_of(&ax, t), TOP, x_of(&ax, t), BOTTOM, x_of(&ax, t), BOTTOM + 16, t);
   }
-  for (double t = acc.lo; t < acc.hi + acc.tick / 2; t += acc.tick) {
-    fprintf(out, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ddd\"/>\n", LEFT, y_of(&acc, t), RIGHT,
-            y_of(&acc, t));
+  for (int i = 0; i < axis_ticks(&acc); i++) {
+    const double y = y_of(&acc, axis_tick(&acc, i));
+    fprintf(out, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ddd\"/>\n", LEFT, y, RIGHT, y);
   }
   fprintf(out,
           "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"black\"/>\n<text x=\"%d\" "

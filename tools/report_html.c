@@ -64,9 +64,13 @@ static void put_cell(FILE *out, const char *text) {
   fputs("<td>", out);
   put(out, text);
 }
+/* A log may say anything: a number of 300 digits is no use. */
+static void put_number(FILE *out, const char *format, double value) {
+  fprintf(out, fabs(value) < 1e15 ? format : "%.4g", value);
+}
 static void put_figure(FILE *out, const char *format, double value) {
   fputs("<td class=\"n\">", out);
-  if (isfinite(value)) fprintf(out, format, value);
+  if (isfinite(value)) put_number(out, format, value);
   else fputs("–", out);
 }
 
@@ -134,10 +138,10 @@ static bool steps_series(const run_log *r, step_value value, chart_series *out) 
   if (!out->x || !out->y) return false;
   for (size_t i = 0; i < n; i++) {
     const size_t end = (i + 1) * per < r->n_steps ? (i + 1) * per : r->n_steps;
-    double sum = 0;
-    for (size_t k = i * per; k < end; k++) sum += value(&r->steps[k]);
+    double mean = 0;
+    for (size_t k = i * per; k < end; k++) mean += value(&r->steps[k]) / (double)(end - i * per);
     out->x[i] = (double)r->steps[end - 1].step;
-    out->y[i] = sum / (double)(end - i * per);
+    out->y[i] = mean;
   }
   out->n = (int)n;
   return true;
@@ -210,7 +214,7 @@ static bool put_accuracies(FILE *out, const run_log *runs, int n) {
 static void put_tile(FILE *out, const char *what, const char *format, double value) {
   if (!isfinite(value)) return;
   fputs("<div><b>", out);
-  fprintf(out, format, value);
+  put_number(out, format, value);
   fputs("</b><span>", out);
   put(out, what);
   fputs("</span></div>\n", out);
@@ -269,7 +273,7 @@ static void put_bar(FILE *out, const double parts[4]) {
   for (int i = 0; i < 4; i++) sum += parts[i] > 0 ? parts[i] : 0;
   fputs("<td><span class=\"bar\">", out);
   for (int i = 0; i < 4 && sum > 0; i++)
-    if (parts[i] > 0) fprintf(out, "<i class=\"b%d\" style=\"width:%.1f%%\"></i>", i, 100 * parts[i] / sum);
+    if (parts[i] > 0) fprintf(out, "<i class=\"b%d\" style=\"width:%.1f%%\"></i>", i, 100 * (parts[i] / sum));
   fputs("</span>", out);
 }
 

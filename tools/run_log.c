@@ -40,6 +40,13 @@ static double accuracy_of(const json_t *object, const char *key) {
   return value >= 0 && value <= 1 ? value : NAN;
 }
 
+/* Sums of them stay finite. */
+static double milliseconds_of(const json_t *object, const char *key) {
+  static const double century_ms = 100 * 366 * 86400e3;
+  const double value = number_of(object, key);
+  return value >= 0 && value <= century_ms ? value : NAN;
+}
+
 /* A whole number from 0 to `most`; -1: it is none. */
 static long count_of(const json_t *object, const char *key, long most) {
   const json_t *const value = json_object_get(object, key);
@@ -86,7 +93,7 @@ static bool take_step(run_log *log, const json_t *line) {
                                      .epoch = (int)epoch,
                                      .loss = number_of(line, "loss"),
                                      .lr = number_of(line, "lr"),
-                                     .ms = number_of(line, "ms"),
+                                     .ms = milliseconds_of(line, "ms"),
                                      .grad_norm = number_of(line, "grad_norm"),
                                      .images = count_of(line, "images", LONG_MAX),
                                      .correct = count_of(line, "correct", LONG_MAX)};

@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double flattest = 0.02; /* the least that a curve's field spans */
+/* The least that a curve's field spans: so much, and this part of its values. */
+static const double flattest = 0.02, flattest_part = 1e-6;
 
 /* The numbers at the lowest and the highest row. False: there is nothing to draw. */
 static bool find_range(const text_curve_spec *s, double *lo, double *hi) {
@@ -17,15 +18,23 @@ static bool find_range(const text_curve_spec *s, double *lo, double *hi) {
     *hi = fmax(*hi, s->y[i]);
   }
   if (s->n < 2) return false;
-  if (*hi - *lo < flattest) { /* a flat curve runs through the middle */
-    *hi = fmin((*lo + *hi) / 2 + flattest / 2, s->highest);
-    *lo = *hi - flattest;
+  const double least = fmax(flattest, flattest_part * fmax(fabs(*lo), fabs(*hi)));
+  if (*hi / 2 - *lo / 2 < least / 2) { /* a flat curve runs through the middle */
+    *hi = fmin(*lo / 2 + *hi / 2 + least / 2, s->highest);
+    *lo = *hi - least;
   }
-  return true;
+  return isfinite(*hi - *lo);
+}
+
+/* In five columns. */
+static const char *number(double value, double largest, char room[16]) {
+  if (fabs(value) >= 99999.5) snprintf(room, 16, "%5.0e", value);
+  else snprintf(room, 16, "%5.*f", largest < 100 ? 2 : 0, value);
+  return room;
 }
 
 bool text_curve_make(const text_curve_spec *s, text_curve *out) {
-  char cell[TEXT_CURVE_ROWS_MOST][TEXT_CURVE_COLUMNS_MOST + 1], first[24], last[24];
+  char cell[TEXT_CURVE_ROWS_MOST][TEXT_CURVE_COLUMNS_MOST + 1], first[24], last[24], room[16];
   double lo, hi;
   out->n = 0;
   if (!find_range(s, &lo, &hi)) return false;
@@ -43,7 +52,8 @@ bool text_curve_make(const text_curve_spec *s, text_curve *out) {
     for (int end = s->columns; end > 0 && cell[row][end - 1] == ' '; end--) cell[row][end - 1] = '\0';
     char *const line = out->text[out->n++];
     if (row == 0 || row == s->rows - 1)
-      snprintf(line, sizeof *out->text, "%5.*f |%.*s", hi < 100 ? 2 : 0, row ? lo : hi, s->columns, cell[row]);
+      snprintf(line, sizeof *out->text, "%s |%.*s", number(row ? lo : hi, fmax(fabs(lo), fabs(hi)), room), s->columns,
+               cell[row]);
     else snprintf(line, sizeof *out->text, "      |%.*s", s->columns, cell[row]);
   }
   snprintf(out->text[out->n++], sizeof *out->text, "      +%.*s", s->columns,

@@ -25,7 +25,7 @@ void cvy_text_clear(cvy_text *text);            /* frees */
  * (U+0001 to U+001F, U+007F to U+009F), without those that end lines or turn the direction of writing (U+2028 to
  * U+202E, U+2066 to U+2069), and without U+FFFE and U+FFFF, which XML does not have. All text from outside goes through
  * these functions before it is printed or written: names of files, classes, devices and nodes, messages of drivers and
- * peers. Every byte of what is not plain becomes \xb9, as C, Python and $'...' of a shell read it; plain text, and control
+ * peers. Every byte of other text becomes \xb9, as C, Python and $'...' of a shell read it; plain text, and control
  * characters that are in `kept`, stay as they are. */
 enum { CVY_PLAIN_MOST = 17 }; /* bytes of one character with its NUL */
 /* The character at `text`, NUL-terminated: how many bytes of `text` it has, 0 at the end. */
