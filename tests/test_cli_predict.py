@@ -9,8 +9,9 @@ import csv
 import io
 import json
 import os
+import subprocess
 
-from cli import check, DEVICE, device_times, expect, main, read, read_json, same, write_idx
+from cli import check, CONVOY, DEVICE, device_times, expect, main, read, read_json, same, write, write_idx
 
 
 def pgm(path, pixels, side=28):
@@ -123,6 +124,51 @@ def predictions(at):
     expect(2, *predict, images, "--json", images, err="same file")
     expect(2, *predict, images, "--json", "-", "--csv", "-", err="expected one of them")
     expect(2, *predict, images, "--top", 0, err="--top 0")
+
+
+def listed(*args, input, code=0):
+    """The files that `predict --csv -` has, with a list of names (bytes) on stdin."""
+    done = subprocess.run([CONVOY, *map(str, args), "--top", "1", "--csv", "-"], input=input, capture_output=True, timeout=120, check=False)
+    check(done.returncode == code, f"list {input[:60]}: exit {done.returncode}, must be {code}: {done.stderr}")
+    return [row["file"] for row in csv.DictReader(io.StringIO(done.stdout.decode()))], done.stderr.decode()
+
+
+def test_predict_lists(at):
+    """Lists of names as other programs print them; what a folder has beside pictures."""
+    expect(0, "train", "--model", "lenet", "--data", "synthetic:64", "--devices", DEVICE, "--batch", 32, "--max-steps", 1, "--no-eval", "--quiet", "--save", at("w.st"))
+    predict = ["predict", "--weights", at("w.st"), "--devices", DEVICE, "--quiet"]
+    os.makedirs(at("pics", "sub"))
+    names = [at("pics", name) for name in ("a.pgm", "b b.pgm", "c\nc.pgm", "sub/d.pgm")]
+    for name in names:
+        pgm(name, [7] * 784)
+    plain = [name for name in names if "\n" not in name]
+    shown = [name.replace("\n", r"\x0a") for name in names]
+    for what, text, want in (
+            ("find -print0", "".join(name + "\0" for name in names), shown),
+            ("NUL bytes, none at the end", "\0".join(names[:2]), shown[:2]),
+            ("lines", "".join(name + "\n" for name in plain), plain),
+            ("lines of Windows, an empty one, none at the end", "\r\n\r\n".join(plain), plain),
+            ("a byte order mark", "\ufeff" + "\r\n".join(plain) + "\r\n", plain)):
+        check(listed(*predict, "-", input=text.encode())[0] == want, what)
+    files, err = listed(*predict, "-", input="\ufeff".encode("utf-16-le") + "\n".join(plain).encode("utf-16-le"), code=1)
+    check(not files and "UTF-16" in err, f"UTF-16: {files} {err}")
+    files, err = listed(*predict, "-", input=b"\n", code=1)
+    check(not files and "has no names" in err, f"an empty list: {files} {err}")
+    files, err = listed(*predict, "-", input=(names[0] + "\0" + names[1] + "x\0").encode(), code=1)
+    check(files == names[:1] and "1 of the pictures" in err, f"a name that is wrong: {files} {err}")
+
+    for name in ("e.webp", "f.GIF", "g.txt"):
+        write(at("pics", name), "x")
+    pgm(at("pics", "h.jfif"), [7] * 784)
+    os.symlink("..", at("pics", "sub", "up"))
+    files, err = listed(*predict[:-1], at("pics"), input=b"")
+    check(sorted(files) == sorted([*shown, at("pics", "h.jfif")]), f"a folder with a loop of links: {files}")
+    for text in ("2 pictures of", "g.txt", "leads back", "none of JPEG"):
+        check(text in err, f"{text}: {err}")
+    check("2 pictures of" in listed(*predict, at("pics"), input=b"")[1], "a warning also with --quiet")
+    os.makedirs(at("pics", *["x"] * 40))
+    files, err = listed(*predict, at("pics"), input=b"", code=1)
+    check(len(files) == 5 and "more than 32 deep" in err, f"a folder that lies too deep takes nothing from the others: {files} {err}")
 
 
 def test_predict(at):

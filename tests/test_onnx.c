@@ -48,8 +48,20 @@ CHECK_TEST(by_hand) {
   check_fails(cvy_onnx_import(check_path("hand.onnx"), 2, 3, 4, &net), CVY_E_MISMATCH, "the data are 2x3x4");
   check_fails(cvy_net_open(check_path("hand.onnx"), 0, 0, 0, 3, &net), CVY_E_MISMATCH,
               "2 classes apart, the data have 3");
-  refused(&g, 10, CVY_E_UNSUPPORTED, "opset 10");
+  refused(&g, 10, CVY_E_UNSUPPORTED, "opset 10 of ONNX: 11 to 21 are possible; Python's onnx.version_converter");
   refused(&g, 22, CVY_E_UNSUPPORTED, "opset 22");
+  /* how such a file gets another one depends on the program that made it */
+  static const char *const makers[][2] = {{"\x12\7pytorch", "torch.onnx.export(..., opset_version=17)"},
+                                          {"\x12\7tf2onnx", "--opset 17"},
+                                          {"\x12\6caffe2", "onnx.version"}};
+  for (int i = 0; i < 3; i++) {
+    size_t size;
+    const char *const path = write_file(&g, 9);
+    const char *const file = check_read(path, &size);
+    const cvy_piece pieces[] = {{file, size}, {makers[i][0], strlen(makers[i][0])}};
+    check_ok(cvy_file_put(path, pieces, 2));
+    check_fails(cvy_onnx_import(path, 0, 0, 0, &net), CVY_E_UNSUPPORTED, makers[i][1]);
+  }
 }
 
 CHECK_TEST(wrong_graphs) {

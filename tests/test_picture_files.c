@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "convoy/picture.h"
 
@@ -96,6 +97,10 @@ CHECK_TEST(lists) {
   assert_int_equal(mkdir(dir, 0700), 0);
   check_ok(cvy_picture_list_create(&list));
   check_fails(cvy_picture_list_add(list, dir), CVY_E_FORMAT, "has no pictures");
+  snprintf(path, sizeof path, "%s/only.webp", dir);
+  check_write(path, "x", 1);
+  check_fails(cvy_picture_list_add(list, dir), CVY_E_FORMAT, "first other file is");
+  assert_true(check_log_contains("only.webp"));
   snprintf(path, sizeof path, "%s/sub", dir);
   assert_int_equal(mkdir(path, 0700), 0);
   static const char *const names[] = {"sub/c.ppm", "b.PGM", "a.pgm", ".hidden.pgm", "notes.txt", "d.jpg"};
@@ -126,6 +131,31 @@ CHECK_TEST(lists) {
   assert_string_equal(cvy_picture_list_name(list, 6), check_text("%s[1]", idx));
   check_ok(cvy_picture_list_read(list, 6, &gray, out));
   assert_memory_equal(out, "uvwxyz", 6);
+  cvy_picture_list_destroy(&list);
+
+  /* What is left out of a folder is said, a link back is not followed, and a folder that lies too deep takes nothing
+   * from the others. */
+  char deep[512];
+  for (int i = 0; i < 2; i++) {
+    snprintf(path, sizeof path, "%s/%s", dir, i ? "sub/e.jfif" : "z.JPE");
+    check_write(path, "P5 3 2 255\nabcdef", 17);
+  }
+  snprintf(path, sizeof path, "%s/sub/up", dir);
+  assert_int_equal(symlink("..", path), 0);
+  check_ok(cvy_picture_list_create(&list));
+  check_log_clear();
+  check_ok(cvy_picture_list_add(list, dir));
+  assert_int_equal(cvy_picture_list_count(list), 6);
+  assert_true(check_log_contains("1 picture of") && check_log_contains("only.webp") &&
+              check_log_contains("1 file of") && check_log_contains("notes.txt") &&
+              check_log_contains("sub/up leads back to a folder that it is in"));
+  snprintf(deep, sizeof deep, "%s", dir);
+  for (int i = 0; i < 40; i++) {
+    strcat(deep, "/x");
+    assert_int_equal(mkdir(deep, 0700), 0);
+  }
+  check_fails(cvy_picture_list_add(list, dir), CVY_E_IO, "more than 32 deep");
+  assert_int_equal(cvy_picture_list_count(list), 12);
   cvy_picture_list_destroy(&list);
 }
 

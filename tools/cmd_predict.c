@@ -8,6 +8,7 @@
 #include "src/base/file.h"
 #include "tools/class_table.h"
 #include "tools/input_options.h"
+#include "tools/name_list.h"
 #include "tools/option_rows.h"
 #include "tools/program_common.h"
 #include "tools/progress.h"
@@ -66,7 +67,8 @@ static const option_table table = {
     .about =
         "Tells the most probable classes of pictures, by trained weights, on one or more devices.\n"
         "PICTURE is a JPEG, PNG, PGM or PPM file, a folder with such files, an idx file of images (each\n"
-        "of its rows is a picture), or - for a list of names on stdin, one in a line.\n"
+        "of its rows is a picture), or - for a list of names on stdin, one in a line, or each with a NUL\n"
+        "byte behind it (find -print0).\n"
         "Weights files say how pictures become the network's input. For an ONNX file their shorter side is\n"
         "resized to it and the middle taken, and --normalize says what its training did.\n"
         "A picture that cannot be read is named, the others are predicted, and the exit status is 1.",
@@ -189,13 +191,15 @@ static bool add_all(prediction *p, const char *const *paths, int n) {
       ok = add(p, paths[i]);
       continue;
     }
-    char *line = NULL;
-    size_t room = 0;
-    for (ssize_t length; ok && (length = getline(&line, &room, stdin)) >= 0;) {
-      while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r')) line[--length] = '\0';
-      if (*line) ok = add(p, line);
+    name_list list;
+    int n_names = 0;
+    ok = name_list_read(stdin, "-", &list);
+    for (const char *name; ok && (name = name_list_next(&list)); n_names++) ok = add(p, name);
+    if (ok && n_names == 0) {
+      program_say("error: -: the list on stdin has no names");
+      p->n_broken++;
     }
-    free(line);
+    name_list_clear(&list);
   }
   return ok;
 }
@@ -265,7 +269,6 @@ static bool write_all(prediction *p) {
 
 static int run(prediction *p, const cvy_model_facts *given) {
   const predict_options *const o = p->options;
-  progress_start(o->quiet, 1, 0);
   wait_line_begin();
   cvy_status status = cvy_model_open(o->weights ? o->weights : o->model, o->devices,
                                      &(cvy_model_params){.batch = (int)o->batch,
@@ -317,6 +320,7 @@ int cmd_predict(int argc, char **argv) {
   prediction p = {.options = &o,
                   .table = !(o.json && strcmp(o.json, "-") == 0) && !(o.csv && strcmp(o.csv, "-") == 0),
                   .json = o.json ? json_array() : NULL};
+  progress_start(o.quiet, 1, 0);
   if (o.csv) p.csv = open_memstream(&p.csv_text, &p.csv_size);
   if (cvy_picture_list_create(&p.list) != CVY_OK || (o.csv && !p.csv) || !add_all(&p, pictures, n)) code = EXIT_FAILED;
   if (code == EXIT_DONE) code = run(&p, facts ? NULL : &by_hand);

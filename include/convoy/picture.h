@@ -25,8 +25,9 @@ cvy_status cvy_picture_list_create(cvy_picture_list **out);
 void cvy_picture_list_destroy(cvy_picture_list **list);
 /* Adds the picture, all pictures of a folder and of those in it (by their extensions, sorted by name), or all rows of
  * an idx file of images, plain or .gz, whose pixels are kept. A picture is not opened: if it is not there or broken,
- * reading it says so. CVY_E_IO, CVY_E_FORMAT: a folder or idx file that cannot be read, a folder without pictures ·
- * CVY_E_MEMORY. Then the list is as it was. */
+ * reading it says so. Other files of a folder are left out, with a message; a link to a folder that it is in is not
+ * followed. CVY_E_IO: a folder that cannot be read, of which the list has the pictures of all others; an idx file that
+ * cannot be read · CVY_E_FORMAT: a broken idx file, a folder without pictures · CVY_E_MEMORY: the list is as it was. */
 cvy_status cvy_picture_list_add(cvy_picture_list *list, const char *path);
 int cvy_picture_list_count(const cvy_picture_list *list);
 /* "photo.jpg", "t10k-images-idx3-ubyte[17]": borrowed from the list until the next picture is added. */

@@ -114,27 +114,29 @@ bool cvy_folder_is_one(const char *dir) {
 
 /* ---- the files of a class ---- */
 
-/* A folder on the way down, and those above it. */
-typedef struct step {
-  const struct step *above;
-  dev_t device;
-  ino_t inode;
-} step;
+cvy_status cvy_folder_enter(const char *path, const cvy_folder_step *above, cvy_folder_step *out, bool *loop) {
+  cvy_status status = CVY_OK;
+  struct stat info;
+  *loop = false;
+  CVY_REQUIRE(stat(path, &info) == 0, CVY_E_IO, "the folder %s cannot be read: %s", path, strerror(errno));
+  for (const cvy_folder_step *s = above; s && !*loop; s = s->above)
+    *loop = s->device == info.st_dev && s->inode == info.st_ino;
+  if (*loop) cvy_log_warning("%s leads back to a folder that it is in; not followed", path);
+  *out = (cvy_folder_step){above, info.st_dev, info.st_ino};
+fail:
+  return status;
+}
 
 /* Adds `path` (below dir) and all folders below it. */
-static cvy_status walk(const char *dir, const char *path, const step *above, names *out) {
+static cvy_status walk(const char *dir, const char *path, const cvy_folder_step *above, names *out) {
   cvy_status status = CVY_OK;
   names below = {0};
-  struct stat info;
+  cvy_folder_step here;
+  bool loop;
   char *full = join(dir, path), *next = NULL;
   CVY_REQUIRE(full, CVY_E_MEMORY, "no memory for the names of files");
-  CVY_REQUIRE(stat(full, &info) == 0, CVY_E_IO, "the folder %s cannot be read: %s", full, strerror(errno));
-  for (const step *s = above; s; s = s->above)
-    if (s->device == info.st_dev && s->inode == info.st_ino) {
-      cvy_log_warning("%s leads back to a folder that it is in; not followed", full);
-      goto fail;
-    }
-  const step here = {above, info.st_dev, info.st_ino};
+  CVY_TRY(cvy_folder_enter(full, above, &here, &loop));
+  if (loop) goto fail;
   CVY_TRY(names_add(out, cvy_strdup(path)));
   CVY_TRY(read_folder(full, &below, NULL));
   for (size_t i = 0; i < below.n; i++) {
@@ -151,23 +153,22 @@ fail:
   return status;
 }
 
-typedef enum kind { OTHER, UNREAD, PICTURE } kind;
-
-static bool ends_in(const char *name, const char *const *endings) {
+bool cvy_name_ends_in(const char *name, const char *const *endings) {
   const char *const dot = strrchr(name, '.');
   for (; dot && *endings; endings++)
     if (strcasecmp(dot, *endings) == 0) return true;
   return false;
 }
 
-bool cvy_picture_has_name(const char *name) {
-  return ends_in(name, (const char *const[]){".jpg", ".jpeg", ".png", ".ppm", ".pgm", NULL});
-}
-
-/* ImageFolder's extensions: these, and others that are not decoded here. */
-static kind kind_of(const char *name) {
-  if (cvy_picture_has_name(name)) return PICTURE;
-  return ends_in(name, (const char *const[]){".bmp", ".tif", ".tiff", ".webp", NULL}) ? UNREAD : OTHER;
+cvy_name_kind cvy_name_kind_of(const char *name) {
+  static const char *const read[] = {".jpg", ".jpeg", ".png", ".ppm", ".pgm", NULL}, *const unread[] = {
+                                                                                         ".bmp",  ".tif",  ".tiff",
+                                                                                         ".webp", ".gif",  ".heic",
+                                                                                         ".heif", ".avif", ".jxl",
+                                                                                         ".jp2",  NULL};
+  return cvy_name_ends_in(name, read)     ? CVY_NAME_PICTURE
+         : cvy_name_ends_in(name, unread) ? CVY_NAME_UNREAD
+                                          : CVY_NAME_OTHER;
 }
 
 /* Takes over `path`. */
@@ -212,10 +213,10 @@ static cvy_status list_class(cvy_folder *f, const char *path, int set, int label
     full = join(f->dir, folders.at[i]);
     CVY_REQUIRE(full, CVY_E_MEMORY, "no memory for the names of files");
     CVY_TRY(read_folder(full, NULL, &files));
-    for (size_t j = 0; j < files.n; j++) switch (kind_of(files.at[j])) {
-        case PICTURE: CVY_TRY(add_item(f, join(folders.at[i], files.at[j]), set, label)); break;
-        case UNREAD: CVY_TRY(note(&f->n_unread, &f->unread, folders.at[i], files.at[j])); break;
-        case OTHER: CVY_TRY(note(&f->n_ignored, &f->ignored, folders.at[i], files.at[j])); break;
+    for (size_t j = 0; j < files.n; j++) switch (cvy_name_kind_of(files.at[j])) {
+        case CVY_NAME_PICTURE: CVY_TRY(add_item(f, join(folders.at[i], files.at[j]), set, label)); break;
+        case CVY_NAME_UNREAD: CVY_TRY(note(&f->n_unread, &f->unread, folders.at[i], files.at[j])); break;
+        case CVY_NAME_OTHER: CVY_TRY(note(&f->n_ignored, &f->ignored, folders.at[i], files.at[j])); break;
       }
     names_clear(&files);
     cvy_free(full);

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "src/base/failure.h"
 
@@ -29,14 +30,28 @@ typedef struct cvy_folder {
   int n_classes;
   cvy_folder_item *items; /* of the sets in their order, each by class and name */
   size_t n, n_of[CVY_SETS], room;
-  bool has[CVY_SETS]; /* the set's folder is there */
-  int n_ignored;      /* files without a picture's extension */
-  int n_unread;       /* files with the extension of a picture that is not JPEG or PNG: ImageFolder would take them */
+  bool has[CVY_SETS];     /* the set's folder is there */
+  int n_ignored;          /* files without a picture's extension */
+  int n_unread;           /* CVY_NAME_UNREAD: ImageFolder would take some of them */
   char *ignored, *unread; /* the first of each; or NULL */
 } cvy_folder;
 
-/* True if the name ends as those of pictures that can be decoded, capitals or not: .jpg, .jpeg, .png, .ppm, .pgm. */
-bool cvy_picture_has_name(const char *name);
+/* By the end of a file's name, capitals or not. PICTURE: .jpg, .jpeg, .png, .ppm and .pgm, which ImageFolder takes, too;
+ * UNREAD: other formats of pictures. */
+typedef enum cvy_name_kind { CVY_NAME_OTHER, CVY_NAME_UNREAD, CVY_NAME_PICTURE } cvy_name_kind;
+cvy_name_kind cvy_name_kind_of(const char *name);
+/* `endings` ends with NULL. */
+bool cvy_name_ends_in(const char *name, const char *const *endings);
+
+/* A folder on the way down, and those above it. */
+typedef struct cvy_folder_step {
+  const struct cvy_folder_step *above;
+  dev_t device;
+  ino_t inode;
+} cvy_folder_step;
+/* *out: the step to `path`. *loop: it is one of those above, which is logged as a warning. CVY_E_IO. */
+cvy_status cvy_folder_enter(const char *path, const cvy_folder_step *above, cvy_folder_step *out, bool *loop);
+
 /* True if `dir` has folders: it may hold pictures. */
 bool cvy_folder_is_one(const char *dir);
 /* CVY_E_IO: a folder cannot be read; CVY_E_FORMAT: no classes, no pictures, a class of test or val that train does not

@@ -76,29 +76,87 @@ static char *joined(const char *format, const char *a, const char *b, int row) {
 
 static int by_name(const void *a, const void *b) { return strcmp(((const item *)a)->name, ((const item *)b)->name); }
 
-static cvy_status walk(cvy_picture_list *l, const char *dir, int depth) {
+/* Files of a folder that are not taken: how many, and the first. */
+typedef struct left_out {
+  int n_unread, n_other;
+  char *unread, *other;
+} left_out;
+
+/* Takes over `path`. */
+static void note(int *n, char **first, char *path) {
+  if ((*n)++ == 0) *first = path;
+  else cvy_free(path);
+}
+
+static bool is_picture(const char *name) {
+  return cvy_name_kind_of(name) == CVY_NAME_PICTURE ||
+         cvy_name_ends_in(name, (const char *const[]){".jfif", ".jpe", NULL}); /* JPEGs, which ImageFolder leaves out */
+}
+
+static cvy_status walk(cvy_picture_list *l, const char *dir, const cvy_folder_step *above, int depth, left_out *out);
+
+/* One entry of a folder; takes over `path`. */
+static cvy_status take(cvy_picture_list *l, char *path, const char *name, const cvy_folder_step *here, int depth,
+                       left_out *out) {
   cvy_status status = CVY_OK;
-  DIR *const folder = opendir(dir);
-  CVY_REQUIRE(folder, CVY_E_IO, "cannot read the folder %s: %s", dir, strerror(errno));
+  if (cvy_file_kind_of(path) == CVY_FILE_FOLDER) {
+    status = walk(l, path, here, depth + 1, out);
+    cvy_free(path);
+  } else if (is_picture(name)) status = append(l, path, -1, 0);
+  else if (cvy_name_kind_of(name) == CVY_NAME_UNREAD) note(&out->n_unread, &out->unread, path);
+  else note(&out->n_other, &out->other, path);
+  return status;
+}
+
+/* A folder below that cannot be read is named, and the others are taken: the status says so. */
+static cvy_status walk(cvy_picture_list *l, const char *dir, const cvy_folder_step *above, int depth, left_out *out) {
+  cvy_status status = CVY_OK, of_below = CVY_OK;
+  cvy_folder_step here;
+  bool loop;
+  DIR *folder = NULL;
+  CVY_TRY(cvy_folder_enter(dir, above, &here, &loop));
+  if (loop) return CVY_OK;
   CVY_REQUIRE(depth < MOST_DEPTH, CVY_E_IO, "%s: folders lie in each other more than %d deep", dir, MOST_DEPTH);
+  folder = opendir(dir);
+  CVY_REQUIRE(folder, CVY_E_IO, "cannot read the folder %s: %s", dir, strerror(errno));
   for (const struct dirent *entry; (errno = 0, entry = readdir(folder));) {
     if (entry->d_name[0] == '.') continue;
     const bool slash = dir[strlen(dir) - 1] == '/';
     char *const path = joined(slash ? "%s%s" : "%s/%s", dir, entry->d_name, 0);
     CVY_REQUIRE(path, CVY_E_MEMORY, "no memory to list %s", dir);
-    if (cvy_file_kind_of(path) == CVY_FILE_FOLDER) {
-      status = walk(l, path, depth + 1);
-      cvy_free(path);
-      CVY_TRY(status);
-    } else if (cvy_picture_has_name(entry->d_name)) {
-      CVY_TRY(append(l, path, -1, 0));
-    } else {
-      cvy_free(path);
-    }
+    const cvy_status of_entry = take(l, path, entry->d_name, &here, depth, out);
+    if (of_entry == CVY_E_MEMORY) CVY_TRY(of_entry);
+    if (of_entry != CVY_OK) of_below = of_entry;
   }
   CVY_REQUIRE(errno == 0, CVY_E_IO, "cannot read the folder %s: %s", dir, strerror(errno));
 fail:
   if (folder) closedir(folder);
+  return status != CVY_OK ? status : of_below;
+}
+
+static cvy_status add_folder(cvy_picture_list *l, const char *dir) {
+  cvy_status status = CVY_OK;
+  const int n = l->n;
+  left_out out = {0};
+  const cvy_status walked = walk(l, dir, NULL, 0, &out);
+  if (walked == CVY_E_MEMORY) CVY_TRY(walked);
+  if (out.n_unread && l->n > n)
+    cvy_log_warning("%d picture%s of %s left out: none of JPEG, PNG, PGM and PPM; the first is %s", out.n_unread,
+                    out.n_unread > 1 ? "s" : "", dir, out.unread);
+  if (out.n_other && l->n > n)
+    cvy_log_info("%d file%s of %s left out: no pictures by their names; the first is %s", out.n_other,
+                 out.n_other > 1 ? "s" : "", dir, out.other);
+  CVY_REQUIRE(l->n > n || walked != CVY_OK, CVY_E_FORMAT,
+              "the folder %s has no pictures: no .jpg, .jpeg, .jfif, .png, .ppm or .pgm%s%s", dir,
+              out.n_unread || out.n_other ? "; the first other file is " : "",
+              out.n_unread  ? out.unread
+              : out.n_other ? out.other
+                            : "");
+  if (l->n > n) qsort(l->items + n, (size_t)(l->n - n), sizeof *l->items, by_name);
+  CVY_TRY(walked);
+fail:
+  cvy_free(out.unread);
+  cvy_free(out.other);
   return status;
 }
 
@@ -143,9 +201,9 @@ cvy_status cvy_picture_list_add(cvy_picture_list *l, const char *path) {
   cvy_status status = CVY_OK;
   const int n = l->n, n_idx = l->n_idx;
   if (cvy_file_kind_of(path) == CVY_FILE_FOLDER) {
-    CVY_TRY(walk(l, path, 0));
-    CVY_REQUIRE(l->n > n, CVY_E_FORMAT, "the folder %s has no pictures: no .jpg, .jpeg, .png, .ppm or .pgm", path);
-    qsort(l->items + n, (size_t)(l->n - n), sizeof *l->items, by_name);
+    status = add_folder(l, path);
+    if (status == CVY_E_IO) return status; /* it has what could be read */
+    CVY_TRY(status);
   } else if (is_idx(path)) {
     CVY_TRY(add_idx(l, path));
   } else {

@@ -39,6 +39,14 @@ void cvy_onnx_file_close(cvy_onnx_file *file) {
   *file = (cvy_onnx_file){0};
 }
 
+/* How a file of the model gets an opset that is possible. */
+static const char *way_to_opset(const cvy_onnx_proto *model) {
+  const char *const producer = model->producer_name ? model->producer_name : "";
+  if (strcmp(producer, "pytorch") == 0) return "export it again with torch.onnx.export(..., opset_version=17)";
+  if (strcmp(producer, "tf2onnx") == 0) return "convert it again with python -m tf2onnx.convert ... --opset 17";
+  return "Python's onnx.version_converter.convert_version(onnx.load(F), 17) makes one of it";
+}
+
 /* The version of ONNX's own operators; 0: none is named. */
 static int64_t opset_of(const cvy_onnx_proto *model) {
   int64_t version = 0;
@@ -68,8 +76,8 @@ cvy_status cvy_onnx_file_open(const char *path, cvy_onnx_file *file) {
               "%s is no ONNX file, or it is empty: it has no graph with nodes", path);
   const int64_t opset = opset_of(file->model);
   CVY_REQUIRE(opset >= LEAST_OPSET && opset <= MOST_OPSET, CVY_E_UNSUPPORTED,
-              "%s uses opset %" PRId64 " of ONNX: %d to %d are possible (opset_version of torch.onnx.export)", path,
-              opset, LEAST_OPSET, MOST_OPSET);
+              "%s uses opset %" PRId64 " of ONNX: %d to %d are possible; %s", path, opset, LEAST_OPSET, MOST_OPSET,
+              way_to_opset(file->model));
   file->opset = (int)opset;
 fail:
   cvy_free(data);
