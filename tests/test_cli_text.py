@@ -111,6 +111,45 @@ def test_class_names(at):
     check(header_names(at("l.st"))[0] == r"\xe9" * 254 + "x", "each byte of the longest name as four")
 
 
+def test_subset(at):
+    """Folders for a part of a network's classes: a label is a folder's place, so they are refused where nothing says which classes they are."""
+    shape = ["--devices", DEVICE, "--quiet"]
+    names = [b"bird", b"cat", b"dog", b"horse"]
+    folder(at("four"), names)
+    folder(at("two"), names[2:])
+    folder(at("first"), names[:2])
+    lenet = ["train", "--model", "lenet", "--batch", 6, "--max-steps", 2, *shape]
+    size = ["--size", 28, "--gray"]
+    expect(0, *lenet, "--data", at("four"), *size, "--save", at("named.st"))
+    expect(0, *lenet, "--data", "synthetic:60", "--classes", 4, "--save", at("numbers.st"))
+    expect(0, "export", "--weights", at("numbers.st"), "--out", at("net.onnx"))
+    tensors = read_bytes(at("numbers.st"))
+    header = json.loads(tensors[8 : 8 + int.from_bytes(tensors[:8], "little")])
+    header.pop("__metadata__")
+    text = json.dumps(header).encode()
+    with open(at("bare.st"), "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text + tensors[8 + int.from_bytes(tensors[:8], "little") :])
+    which = "nothing says which of them"
+    for data in ("two", "first"):
+        for words in ([], ["--classes", 4]):
+            one = ["eval", *shape, "--data", at(data), *size, *words]
+            expect(2, *one, "--weights", at("numbers.st"), err=(which, "a folder for each class"))
+            expect(2, *one, "--model", at("net.onnx"), err="folder for each")
+            expect(2, *one, "--weights", at("bare.st"), "--model", "lenet", err=which if words else "'9.weight' has the shape")
+            if data == "two":
+                expect(2, *one, "--weights", at("named.st"), err=("is 'bird'", "it is 'dog'", "a folder for each class"))
+            else:
+                expect(0, *one, "--weights", at("named.st"), out="of 6)")
+    for name in names[:2]:  # what the messages say helps
+        for part in ("train", "test"):
+            os.makedirs(at("two", part, name.decode()))
+    for words in (["--weights", at("named.st")], ["--weights", at("numbers.st")], ["--model", at("net.onnx")]):
+        done = expect(0, "eval", *shape, "--data", at("two"), *size, *words, "--json", "-", "--confusion")
+        check([one["samples"] for one in read_json(done.stdout)["classes"]] == [0, 0, 3, 3], f"{words}: labels are places among all folders")
+    # labels that are numbers may be those of a part
+    expect(0, "eval", *shape, "--data", "synthetic:60", "--classes", 4, "--model", at("net.onnx"), out="test acc")
+
+
 def test_plain(at):
     """What needs no device: names that are shown alike are refused, and nothing of a name or a log gets raw to a terminal, a page, CSV or JSON."""
     folder(at("alike"), [b"\xb9\xb7", rb"\xb9\xb7"])

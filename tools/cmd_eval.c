@@ -155,6 +155,7 @@ static int eval_all(int argc, char **argv, bool *again) {
                                  .images = &options.images,
                                  .weights = options.weights,
                                  .facts = facts,
+                                 .evaluates = true,
                                  .quiet = options.quiet};
   const bool as_trained = facts && !options_given(&table, given, "normalize");
   const cvy_input_params input =

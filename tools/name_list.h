@@ -15,8 +15,8 @@ typedef struct name_list {
   size_t at;
 } name_list;
 
-/* Reads the whole file, `title` in messages. False with the reason said: it cannot be read, is in UTF-16, or there is no
- * memory. */
+/* Reads the whole file, `title` in messages. False with the reason said: it cannot be read, is in UTF-16, or there is
+ * no memory. */
 bool name_list_read(FILE *file, const char *title, name_list *out);
 /* The next name, which is not empty; NULL: there is none. Borrowed. */
 const char *name_list_next(name_list *list);

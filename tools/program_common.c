@@ -367,13 +367,27 @@ static int check_facts(const program_run_spec *spec, const cvy_data *data) {
                 data->classes);
     return EXIT_USAGE;
   }
-  for (int i = 0; f->class_names && data->class_names && i < data->classes; i++) {
+  for (int i = 0; f->class_names && data->class_names && i < (data->folders ? data->folders : data->classes); i++) {
     if (cvy_model_class_is(f, i, data->class_names[i])) continue;
-    program_say("error: class %d of %s is '%s', in data set %s it is '%s'", i, spec->weights, f->class_names[i],
-                data->name, data->class_names[i]);
+    program_say("error: class %d of %s is '%s', in data set %s it is '%s'%s", i, spec->weights, f->class_names[i],
+                data->name, data->class_names[i],
+                data->folders && data->folders < f->classes ? ": expected a folder for each class, an empty one where "
+                                                              "it has no pictures"
+                                                            : "");
     return EXIT_USAGE;
   }
   return EXIT_DONE;
+}
+
+/* The label of a picture is its folder's place among the folders that are there. */
+static int check_folders(const program_run_spec *spec, const cvy_data *data, int classes) {
+  if (!spec->evaluates || !data->folders || data->folders >= classes || (spec->facts && spec->facts->class_names))
+    return EXIT_DONE;
+  program_say(
+      "error: %s has folders for %d classes, the network has %d, and nothing says which of them these are: "
+      "expected a folder for each class, an empty one where it has no pictures",
+      data->name, data->folders, classes);
+  return EXIT_USAGE;
 }
 
 int program_run_open(const program_run_spec *spec, program_run *out) {
@@ -394,6 +408,8 @@ int program_run_open(const program_run_spec *spec, program_run *out) {
     status = cvy_net_open(spec->model, out->data->c, out->data->h, out->data->w, out->data->classes, &out->net);
   }
   if (status != CVY_OK) return program_exit_code(status);
+  code = check_folders(spec, out->data, cvy_net_classes(out->net));
+  if (code != EXIT_DONE) return code;
   status = cvy_devices_select(spec->devices, &out->devices);
   if (status != CVY_OK) return program_exit_code_of_select(status);
   if (!spec->quiet) program_say_no_gpu(out->devices, "running on");

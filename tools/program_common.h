@@ -94,7 +94,9 @@ typedef struct program_run_spec {
   const image_options *images;
   bool tunes, quiet;
   /* Evaluation: the weights file, and its facts (NULL: it has none, `model` says which network it is). Images of
-   * another size, or of more classes, are refused. */
+   * another size, or of more classes, are refused, and so are folders of pictures for a part of the classes where
+   * nothing says which part. */
+  bool evaluates;
   const char *weights;
   const cvy_model_facts *facts;
 } program_run_spec;

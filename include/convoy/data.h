@@ -23,6 +23,7 @@ typedef struct cvy_samples {
 typedef struct cvy_data {
   char name[256]; /* plain UTF-8: the spec, or as much of it as there is room for */
   int h, w, c, classes;
+  int folders;                  /* the first so many classes have a folder of pictures; 0: no folder of pictures */
   cvy_samples train, val, test; /* val.n 0: no validation set; test.n 0: no test set */
   /* `classes` of them, no two equal, plain UTF-8 (cvy_team_describe); NULL: classes are numbers */
   const char *const *class_names;

@@ -225,6 +225,7 @@ static cvy_status set_names(dataset *d) {
   CVY_REQUIRE(wanted == 0 || wanted >= own, CVY_E_ARGUMENT, "%s has %d classes, more than the %d that are wanted",
               p->folder.dir, own, wanted);
   d->data.classes = wanted ? wanted : own;
+  d->data.folders = own;
   d->names = cvy_calloc((size_t)d->data.classes, sizeof *d->names);
   for (int i = 0; d->names && i < d->data.classes; i++) {
     char number[32];
