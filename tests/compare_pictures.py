@@ -31,13 +31,13 @@ class Samples(ctypes.Structure):
 
 
 class Data(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char * 256), *((name, ctypes.c_int) for name in ("h", "w", "c", "classes")), ("train", Samples),
+    _fields_ = [("name", ctypes.c_char * 256), *((name, ctypes.c_int) for name in ("h", "w", "c", "classes", "folders")), ("train", Samples),
                 ("val", Samples), ("test", Samples), ("names", ctypes.POINTER(ctypes.c_char_p)), ("content", ctypes.c_uint64)]
 
 
 class Params(ctypes.Structure):
     _fields_ = [("dir", ctypes.c_char_p), ("classes", ctypes.c_int), ("seed", ctypes.c_uint64), ("size_h", ctypes.c_int),
-                ("size_w", ctypes.c_int), ("gray", ctypes.c_bool), ("val_split", ctypes.c_double), ("no_cache", ctypes.c_bool),
+                ("size_w", ctypes.c_int), ("gray", ctypes.c_bool), ("png16_scale", ctypes.c_bool), ("val_split", ctypes.c_double), ("no_cache", ctypes.c_bool),
                 ("strict", ctypes.c_bool), ("look", ctypes.c_bool)]
 
 

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 
 from cli import check, CONVOY, expect, first_device, lines_of, read_json, ROOT, same, main
 
@@ -248,6 +249,70 @@ def test_pictures(at):
     # a newer seed chooses other pictures; idx and synthetic data can be resized, too
     expect(0, "data", "synthetic:60:8x8x3", "--size", "5", "--gray", "--val-split", 0.5, env=env, out="images 5x5x1")
     check("pictures: lib" in expect(0, "--version").stdout, "the libraries")
+
+
+def png16(path, value, n=28):
+    """A gray PNG with 16 bits of each pixel, all of one value."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as f:
+        f.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", n, n, 16, 0, 0, 0, 0)) +
+                chunk(b"IDAT", zlib.compress((b"\0" + struct.pack(">H", value) * n) * n)) + chunk(b"IEND", b""))
+
+
+def test_png16(at):
+    """16-bit gray PNGs: cut off at 255 as Pillow does it, with one warning, or scaled; the copy, the weights, eval and predict keep to it."""
+    env = {"XDG_CACHE_HOME": at("cache")}
+    for part in ("train", "test"):
+        for i in range(8):
+            for name, value in (("dark", 0x4000), ("light", 0xC000)):
+                png16(at("data", part, name, f"{i}.png"), value + i)
+    white = "values above 255 become white"
+    data = ["data", at("data"), "--gray", "--size", 28, "--json", "-"]
+    for _ in range(2):  # the second time from the copy
+        done = expect(0, *data, env=env, err=("32 pictures of", white, "--png16 scale", "train/dark/0.png"))
+        check(done.stderr.count("warning") == 1 and read_json(done.stdout)["mean"] == [1.0], "white", done)
+        done = expect(0, *data, "--png16", "scale", env=env)
+        check("warning" not in done.stderr and abs(read_json(done.stdout)["mean"][0] - (64 + 191) / 510) < 1e-6, "0 to 65535 as 0 to 255, rounded", done)
+    check(len(os.listdir(at("cache", "convoy", "data"))) == 2, f"a copy of each: {os.listdir(at('cache', 'convoy', 'data'))}")
+    one, other = (at("cache", "convoy", "data", name) for name in os.listdir(at("cache", "convoy", "data")))
+    for a, b in ((one, at("aside")), (other, one), (at("aside"), other)):  # its key is in a copy, its name alone is no reason to take it
+        os.rename(a, b)
+    for words, mean in (([], 1.0), (["--png16", "scale"], (64 + 191) / 510)):
+        check(abs(read_json(expect(0, *data, *words, env=env).stdout)["mean"][0] - mean) < 1e-6, f"copies under each other's names {words}")
+    done = expect(0, "data", at("data"), "--no-data-cache", "--size", 28, env=env, err=white)
+    check(done.stderr.count("warning") == 1, "one warning", done)
+    # values that fit are the same either way
+    png16(at("small", "a", "1.png"), 200)
+    done = expect(0, "data", at("small"), "--json", "-", env=env)
+    check("white" not in done.stderr and abs(read_json(done.stdout)["mean"][0] - 200 / 255) < 1e-9, "200 stays 200", done)
+
+    lenet = ["--devices", first_device(), "--quiet"]
+    train = ["train", "--model", "lenet", "--data", at("data"), "--size", 28, "--gray", "--batch", 8, "--lr", 0.05, "--epochs", 40, "--init", "he", *lenet]
+    expect(0, *train, "--png16", "scale", "--save", at("s.st"), "--checkpoint", at("ck"), "--log", at("log"), env=env)
+    check(lines_of(at("log"))[0]["run"]["settings"]["png16"] == "scale", "the log")
+    with open(at("s.st"), "rb") as f:
+        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+    check(json.loads(header["__metadata__"]["convoy"])["png16"] == "scale", f"facts: {header['__metadata__']}")
+    done = expect(0, "eval", "--weights", at("s.st"), "--data", at("data"), *lenet, "--json", "-", env=env)
+    check(read_json(done.stdout)["correct"] == 16 and white not in done.stderr, "eval as trained", done)
+    predict = ["predict", *lenet, "--top", 1, "--json", "-"]
+    done = expect(0, *predict, "--weights", at("s.st"), at("data", "test"), env=env)
+    found = read_json(done.stdout)["predictions"]
+    check(all(one["top"][0]["class"] == one["file"].split("/")[-2] for one in found) and white not in done.stderr, "predict as trained", done)
+    expect(2, *predict, "--weights", at("s.st"), at("data"), "--png16", "clip", err="was trained with --png16 scale", env=env)
+    # a run that goes on takes it from the checkpoint, and does not change it
+    expect(0, *train, "--png16", "scale", "--epochs", 41, "--checkpoint", at("ck"), "--resume", env=env)
+    expect(0, "train", "--checkpoint", at("ck"), "--resume", "--epochs", 42, *lenet, "--save", at("r.st"), env=env)
+    expect(2, *train, "--png16", "clip", "--epochs", 43, "--checkpoint", at("ck"), "--resume", err="png16", env=env)
+    # clipped, all are the same: said, once each
+    done = expect(0, *train, "--save", at("c.st"), env=env, err=white)
+    check(done.stderr.count(white) == 1, "one warning", done)
+    done = expect(0, *predict, "--weights", at("c.st"), at("data", "test"), env=env, err=(white, "test/dark/0.png"))
+    check(done.stderr.count(white) == 1, "the first is named", done)
+    done = expect(0, *predict, "--weights", at("c.st"), "--png16", "scale", at("data", "test"), env=env)
+    check(white not in done.stderr, "asked for", done)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ static const option_row rows[] = {
     ROW_CLASSES(FIELD),
     ROW_SIZE(FIELD),
     ROW_GRAY(FIELD),
+    ROW_PNG16(FIELD, images.png16),
     ROW_NO_DATA_CACHE(FIELD),
     ROW_STRICT(FIELD),
     ROW_NORMALIZE(FIELD),

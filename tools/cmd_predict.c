@@ -19,7 +19,7 @@ typedef struct predict_options {
   const char *weights, *devices, *json, *csv, *conv_algo;
   const char *model;
   normalize_option normalize;
-  int math;
+  int math, png16;
   int64_t classes, batch, top, input[3];
   bool quiet;
 } predict_options;
@@ -39,6 +39,7 @@ static const option_row rows[] = {
     ROW_NET_INPUT(FIELD, ABSENT_OF_WEIGHTS, "its input, where the file does not say it"),
     ROW_NET_CLASSES(FIELD, ABSENT_OF_WEIGHTS, "its classes, where the file does not say it"),
     ROW_NORMALIZE(FIELD),
+    ROW_PNG16(FIELD, png16),
     {.kind = OPTION_GROUP, .help = "Devices"},
     ROW_DEVICES(FIELD, HELP_DEVICES_TOGETHER),
     ROW_BATCH(FIELD, 1 << 24, "pictures at a time, all devices together"),
@@ -134,18 +135,19 @@ static bool tell(prediction *p, const char *file, const guess *top) {
 /* Reads and predicts pictures of the list from *at on, as many as fit in a batch. */
 static cvy_status predict_batch(prediction *p, int *at, uint8_t *pixels, float *probabilities, int *places,
                                 guess *top) {
-  const cvy_model_facts *const facts = cvy_model_get_facts(p->model);
-  const size_t each = (size_t)facts->height * (size_t)facts->width * (size_t)facts->channels;
+  cvy_model_facts facts = *cvy_model_get_facts(p->model);
+  facts.png16_scale = facts.png16_scale || p->options->png16 == PNG16_SCALE;
+  const size_t each = (size_t)facts.height * (size_t)facts.width * (size_t)facts.channels;
   int n = 0;
   for (; *at < cvy_picture_list_count(p->list) && n < p->options->batch; ++*at) {
-    const cvy_status status = cvy_picture_list_read(p->list, *at, facts, pixels + (size_t)n * each);
+    const cvy_status status = cvy_picture_list_read(p->list, *at, &facts, pixels + (size_t)n * each);
     if (status == CVY_E_MEMORY) return status;
     if (status == CVY_OK) places[n++] = *at;
     else p->n_broken++;
   }
   const cvy_status status = cvy_model_predict(p->model, pixels, n, probabilities);
   for (int i = 0; status == CVY_OK && i < n; i++) {
-    find_top(probabilities + (size_t)i * (size_t)facts->classes, facts->classes, p->top, top);
+    find_top(probabilities + (size_t)i * (size_t)facts.classes, facts.classes, p->top, top);
     if (!tell(p, cvy_picture_list_name(p->list, places[i]), top)) return CVY_E_MEMORY;
   }
   return status;
@@ -232,6 +234,7 @@ static int facts_of_options(const predict_options *o, cvy_model_facts *out) {
                            .width = (int)o->input[1],
                            .channels = (int)o->input[2],
                            .classes = (int)o->classes,
+                           .png16_scale = o->png16 == PNG16_SCALE,
                            .n_channels = o->normalize.n_channels};
   if (o->normalize.of_data)
     return options_error("predict",
@@ -247,6 +250,9 @@ static int check_facts(const predict_options *o, const cvy_model_facts *f) {
   if (o->normalize.text)
     return options_error("predict", "--normalize %s: %s says how its pictures were normalised; expected no such option",
                          o->normalize.text, o->weights);
+  if (o->png16 == PNG16_CLIP && f->png16_scale)
+    return options_error("predict", "--png16 clip: %s was trained with --png16 scale; expected no such option",
+                         o->weights);
   if (o->input[0] && (o->input[0] != f->height || o->input[1] != f->width || o->input[2] != f->channels))
     return options_error("predict", "--input %lldx%lldx%lld: the network of %s takes %dx%dx%d", (long long)o->input[0],
                          (long long)o->input[1], (long long)o->input[2], o->weights, f->height, f->width, f->channels);
@@ -306,6 +312,7 @@ int cmd_predict(int argc, char **argv) {
                          "--devices",
                          cvy_fleet_started());
   if (!options_given(&table, given, "normalize")) o.normalize = (normalize_option){0};
+  if (!options_given(&table, given, "png16")) o.png16 = -1;
   if (!o.weights && !cvy_onnx_is_file(o.model))
     return options_error("predict", "--weights F is missing: expected a file with trained weights, or --model F.onnx");
   code = check(&o, pictures, n);

@@ -51,6 +51,10 @@
    .help = "resize every image (bilinear, antialiased, as Pillow): N makes the shorter side N and takes the middle " \
            "NxN, HxW makes all of it H x W"}
 #define ROW_GRAY(F) {.kind = OPTION_FLAG, .name = "gray", F(images.gray), .help = "one channel instead of three (ITU-R 601)"}
+#define ROW_PNG16(F, FIELD)                                                                                          \
+  {.kind = OPTION_CHOICE, .name = "png16", F(FIELD), .choices = "clip|scale", .deflt = "clip",                        \
+   .help = "16-bit gray PNGs: values above 255 become white, as with torchvision's ImageFolder, or 0 to 65535 are "    \
+           "taken as black to white"}
 #define ROW_VAL_SPLIT(F, HELP)                                                                                       \
   {.kind = OPTION_REAL, .name = "val-split", F(images.val_split), .value = "X", .absent = "none", .unit = "part",     \
    .range = {0, 0.999999}, .help = HELP}
@@ -61,7 +65,7 @@
   {.kind = OPTION_FLAG, .name = "strict", F(images.strict),                                                           \
    .help = "a picture that cannot be decoded ends the run; without this it is left out, with a warning"}
 #define HELP_HOLD_OUT "hold this part of each class of the training images out for validation, by --seed"
-#define ROWS_IMAGES(F) ROW_SIZE(F), ROW_GRAY(F), ROW_VAL_SPLIT(F, HELP_HOLD_OUT), ROW_NO_DATA_CACHE(F), ROW_STRICT(F)
+#define ROWS_IMAGES(F) ROW_SIZE(F), ROW_GRAY(F), ROW_PNG16(F, images.png16), ROW_VAL_SPLIT(F, HELP_HOLD_OUT), ROW_NO_DATA_CACHE(F), ROW_STRICT(F)
 #define ROW_SEED(F, HELP)                                                                                            \
   {.kind = OPTION_INT, .name = "seed", F(seed), .deflt = "0", .unit = "number", .range = {0, 9.2e18}, .help = HELP}
 

@@ -30,7 +30,9 @@ typedef struct image_options {
   size_option size;
   double val_split;
   bool gray, no_cache, strict;
+  int png16; /* PNG16_… */
 } image_options;
+enum { PNG16_CLIP, PNG16_SCALE };
 /* Rows of a table. */
 typedef struct option_set {
   uint64_t bits[OPTIONS_MAX / 64];

@@ -88,6 +88,7 @@ json_t *train_settings(const train_options *options, const cvy_net *net, const c
   put(s, "shares", cvy_team_split(team) == CVY_SPLIT_AUTO ? json_null() : json_incref(shares));
   json_decref(shares);
   put(s, "gray", json_string(options->images.gray ? "yes" : "no"));
+  put(s, "png16", json_string(options->images.png16 == PNG16_SCALE ? "scale" : "clip"));
   put(s, "size", json_string(options->images.size.text ? options->images.size.text : "files"));
   char part[32];
   snprintf(part, sizeof part, "%.9g", options->images.val_split);

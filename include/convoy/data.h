@@ -38,7 +38,10 @@ typedef struct cvy_data_params {
   /* Every image becomes size_h x size_w, as Pillow's bilinear filter resizes it (antialiased, rounded to bytes).
    * size_h -1: the shorter side becomes size_w, and the middle size_w x size_w is taken. 0, 0: as the files have it. */
   int size_h, size_w;
-  bool gray;        /* RGB → one channel by ITU-R 601 */
+  bool gray; /* RGB → one channel by ITU-R 601 */
+  /* 16-bit gray PNGs: 0 to 65535 become 0 to 255, rounded. False: values above 255 become 255, as with Pillow's
+   * convert("RGB") and so torchvision's ImageFolder; a warning names the first such picture. */
+  bool png16_scale;
   double val_split; /* this part of each class of the training images, by seed, becomes `val`; 0: none; below 1 */
   bool no_cache;    /* decoded pictures are neither kept nor taken from the user's cache */
   bool strict;      /* a picture that is broken ends the loading; else it is left out, with a warning */

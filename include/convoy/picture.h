@@ -15,8 +15,9 @@ extern "C" {
 /* Reads a picture into pixels (facts->height x width x channels): JPEG, PNG, PGM or PPM (P5, P6), decoded as those of a
  * data set (data.h). Gray becomes RGB and the other way round (ITU-R 601) as the network asks for. It is resized as in
  * training where the facts tell how; else, if it has another size than the network's input, to that size, of a square
- * input the middle. CVY_E_IO · CVY_E_FORMAT: broken, cut off, another format, or this build has no library for it ·
- * CVY_E_MISMATCH: no picture fits the network · CVY_E_MEMORY. */
+ * input the middle. A warning names a 16-bit gray PNG whose values above 255 became white (facts->png16_scale).
+ * CVY_E_IO · CVY_E_FORMAT: broken, cut off, another format, or this build has no library for it · CVY_E_MISMATCH: no
+ * picture fits the network · CVY_E_MEMORY. */
 cvy_status cvy_picture_read(const char *path, const cvy_model_facts *facts, uint8_t *pixels);
 
 /* Pictures to predict, in the order of the calls. */
@@ -32,8 +33,8 @@ cvy_status cvy_picture_list_add(cvy_picture_list *list, const char *path);
 int cvy_picture_list_count(const cvy_picture_list *list);
 /* "photo.jpg", "t10k-images-idx3-ubyte[17]": borrowed from the list until the next picture is added. */
 const char *cvy_picture_list_name(const cvy_picture_list *list, int i);
-/* As cvy_picture_read. */
-cvy_status cvy_picture_list_read(const cvy_picture_list *list, int i, const cvy_model_facts *facts, uint8_t *pixels);
+/* As cvy_picture_read; of clipped pictures the first of the list is named. */
+cvy_status cvy_picture_list_read(cvy_picture_list *list, int i, const cvy_model_facts *facts, uint8_t *pixels);
 
 #ifdef __cplusplus
 }

@@ -19,6 +19,7 @@
 #include "src/base/user_cache.h"
 
 enum { HEAD_BYTES = 4096, CHUNK = 1 << 24 };
+#define CLIPPED (UINT32_C(1) << 31)
 static const char MAGIC[8] = "CVYIMGS", ENDING[] = ".images", ASIDE[] = ".tmp.";
 
 typedef struct head {
@@ -33,7 +34,7 @@ typedef struct head {
 } head;
 
 typedef struct record {
-  uint32_t h, w;
+  uint32_t h, w;   /* h: with CLIPPED, if it was */
   uint64_t reason; /* 0: not broken; else 1 + its place among the reasons */
 } record;
 
@@ -45,7 +46,8 @@ static void add(XXH3_state_t *state, const void *bytes, size_t n) { XXH3_128bits
 
 static bool make_key(const cvy_folder *f, const cvy_data_params *params, uint64_t key[2]) {
   const char *const libraries = cvy_picture_libraries();
-  const int64_t settings[4] = {CVY_PICTURE_CACHE_VERSION, params->size_h, params->size_w, params->gray};
+  const int64_t settings[5] = {CVY_PICTURE_CACHE_VERSION, params->size_h, params->size_w, params->gray,
+                               params->png16_scale};
   XXH3_state_t *const state = XXH3_createState();
   if (!state) return false;
   XXH3_128bits_reset(state);
@@ -73,8 +75,9 @@ void cvy_picture_cache_find(const cvy_folder *folder, const cvy_data_params *par
   if (params->size_h < 0) snprintf(size, sizeof size, "%d", params->size_w);
   else if (params->size_h > 0) snprintf(size, sizeof size, "%dx%d", params->size_h, params->size_w);
   if (real && cvy_user_cache_dir("data", dir, sizeof dir) && make_key(folder, params, out->key)) {
-    const int n = snprintf(out->path, sizeof out->path, "%s/%016llx-%s%s%s", dir,
-                           (unsigned long long)XXH64(real, strlen(real), 0), size, params->gray ? "-gray" : "", ENDING);
+    const int n = snprintf(out->path, sizeof out->path, "%s/%016llx-%s%s%s%s", dir,
+                           (unsigned long long)XXH64(real, strlen(real), 0), size, params->gray ? "-gray" : "",
+                           params->png16_scale ? "-scaled" : "", ENDING);
     if (n < 0 || (size_t)n >= sizeof out->path - 64) out->path[0] = 0; /* 64: for what names it while it is written */
   }
   free(real);
@@ -116,8 +119,8 @@ static bool read_facts(cvy_picture_cache *c, const head *h) {
     for (size_t i = 0; i < c->folder->n_of[set]; i++, at++) {
       record r;
       memcpy(&r, tail + at * sizeof r, sizeof r);
-      if (r.h > INT32_MAX || r.w > INT32_MAX || r.reason > h->reasons_bytes) return false;
-      c->facts[at] = (cvy_picture_fact){.h = (int)r.h, .w = (int)r.w};
+      if (r.w > INT32_MAX || r.reason > h->reasons_bytes) return false;
+      c->facts[at] = (cvy_picture_fact){.h = (int)(r.h & ~CLIPPED), .w = (int)r.w, .clipped = r.h & CLIPPED};
       if (r.reason && !(c->facts[at].why = cvy_strdup(reasons + r.reason - 1))) return false;
       kept[set] += !r.reason;
     }
@@ -297,7 +300,9 @@ static uint8_t *make_tail(const cvy_folder *f, const cvy_picture_fact *facts, si
   *bytes = f->n * sizeof(record) + reasons;
   uint8_t *const tail = cvy_calloc(*bytes, 1);
   for (size_t i = 0; i < f->n && tail; i++) {
-    const record r = {.h = (uint32_t)facts[i].h, .w = (uint32_t)facts[i].w, .reason = facts[i].why ? at + 1 : 0};
+    const record r = {.h = (uint32_t)facts[i].h | (facts[i].clipped ? CLIPPED : 0),
+                      .w = (uint32_t)facts[i].w,
+                      .reason = facts[i].why ? at + 1 : 0};
     memcpy(tail + i * sizeof r, &r, sizeof r);
     if (!facts[i].why) continue;
     const size_t n = strlen(facts[i].why) + 1;

@@ -3,8 +3,9 @@
  * $XDG_CACHE_HOME/convoy/data, named PATH-SIZE.images, PATH the hash of the folder's path in hex digits.
  *   0     head (struct head in picture_cache.c): magic, version, the key, counts, sizes, hashes, its own hash
  *   4096  the images that are not broken, in the order of the folder's list
- *   …     a record for each picture of the list (size of the original; broken: where its reason is), the reasons
- * Numbers are this machine's. The key is a hash of the names, sizes and times of all files, the wanted size and the
+ *   …     a record for each picture of the list (size of the original; whether values were clipped; broken: where its
+ *         reason is), the reasons
+ * Numbers are this machine's. The key is a hash of the names, sizes and times of all files, the wanted size, channels and depth, and the
  * decoders' versions: other pictures replace the copy. A file is written aside under a lock (flock) and renamed; files that
  * killed processes have left are removed by the next one that writes. Folder and file must be the user's own
  * (base/user_cache.h). The images' hashes are checked while the file is mapped, unless it is larger than half of the

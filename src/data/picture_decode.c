@@ -106,6 +106,7 @@ static const char *format_of(const uint8_t *bytes, size_t size) {
 
 cvy_status cvy_picture_decode(const uint8_t *bytes, size_t size, cvy_picture *out, char why[CVY_PICTURE_WHY]) {
   static const uint8_t jpeg[] = {0xff, 0xd8, 0xff}, png[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+  out->clipped = false;
   if (size >= sizeof jpeg && memcmp(bytes, jpeg, sizeof jpeg) == 0)
     return cvy_picture_decode_jpeg(bytes, size, out, why);
   if (size >= sizeof png && memcmp(bytes, png, sizeof png) == 0) return cvy_picture_decode_png(bytes, size, out, why);

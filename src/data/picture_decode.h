@@ -39,6 +39,8 @@ typedef struct cvy_picture {
   cvy_picture_gate *gate; /* NULL: none */
   bool inside;            /* this picture has the gate, until cvy_picture_leave */
   bool size_only;         /* decoders set h and w, and leave the pixels alone */
+  bool scale_16;          /* 16-bit gray PNG: 0 to 65535 become 0 to 255, rounded; else values above 255 become 255 */
+  bool clipped;           /* set by cvy_picture_decode: values became 255 */
 } cvy_picture;
 
 /* Frees the memory; the gate stays. */
@@ -50,7 +52,7 @@ bool cvy_picture_reserve(cvy_picture *picture, int h, int w, int each);
 void cvy_picture_leave(cvy_picture *picture);
 
 /* Decodes a file by its first bytes, whatever its name. A gray file has c = 1; a palette becomes RGB, alpha is dropped,
- * 16-bit gray is cut off at 255 and 16-bit colours keep their high byte, CMYK is taken as Adobe's (inverted), a rotation
+ * 16-bit gray PNGs are cut off at 255 (scale_16) and 16-bit colours keep their high byte, CMYK is taken as Adobe's (inverted), a rotation
  * in EXIF is not applied. CVY_E_FORMAT: broken, cut off, too large or another format; CVY_E_UNSUPPORTED: this build has
  * no library for it; CVY_E_MEMORY. On failure `why` has the reason and nothing is logged. */
 cvy_status cvy_picture_decode(const uint8_t *bytes, size_t size, cvy_picture *out, char why[CVY_PICTURE_WHY]);

@@ -25,6 +25,7 @@ struct cvy_picture_list {
   cvy_idx *idx;
   int n, n_idx;
   size_t items_room, idx_room;
+  bool said_clipped;
 };
 
 cvy_status cvy_picture_list_create(cvy_picture_list **out) {
@@ -218,9 +219,15 @@ fail:
 int cvy_picture_list_count(const cvy_picture_list *l) { return l->n; }
 const char *cvy_picture_list_name(const cvy_picture_list *l, int i) { return l->items[i].name; }
 
-cvy_status cvy_picture_list_read(const cvy_picture_list *l, int i, const cvy_model_facts *facts, uint8_t *pixels) {
+cvy_status cvy_picture_list_read(cvy_picture_list *l, int i, const cvy_model_facts *facts, uint8_t *pixels) {
   const item *const it = &l->items[i];
-  if (it->idx < 0) return cvy_picture_read(it->name, facts, pixels);
+  if (it->idx < 0) {
+    bool clipped;
+    const cvy_status status = cvy_picture_read_file(it->name, facts, pixels, &clipped);
+    if (status == CVY_OK && clipped && !l->said_clipped) cvy_picture_say_clipped(it->name);
+    l->said_clipped |= status == CVY_OK && clipped;
+    return status;
+  }
   const cvy_idx *const idx = &l->idx[it->idx];
   const int h = idx->dims[1], w = idx->dims[2], c = idx->rank == 4 ? idx->dims[3] : 1;
   return cvy_picture_fit(it->name, idx->data + (size_t)it->row * (size_t)h * (size_t)w * (size_t)c, h, w, c, facts,

@@ -40,6 +40,16 @@ static void leave_out_texts(png_structp png) {
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, names, (int)(sizeof names / 5));
 }
 
+/* Two bytes of a pixel become one, in place. */
+static void narrow(cvy_picture *out, size_t n) {
+  uint8_t *const pixels = out->pixels;
+  for (size_t i = 0; i < n; i++) {
+    const uint32_t value = (uint32_t)pixels[2 * i] << 8 | pixels[2 * i + 1];
+    if (!out->scale_16 && value > 255) out->clipped = true;
+    pixels[i] = (uint8_t)(out->scale_16 ? (value * 255 + 32767) / 65535 : value > 255 ? 255 : value);
+  }
+}
+
 static void decode(decoder *d, cvy_picture *out) {
   png_structp const png = d->png;
   leave_out_texts(png);
@@ -68,8 +78,7 @@ static void decode(decoder *d, cvy_picture *out) {
   }
   for (int pass = 0; pass < passes; pass++)
     for (size_t y = 0; y < h; y++) png_read_row(png, out->pixels + y * row, NULL);
-  if (wide_gray) /* in place: a pixel's two bytes stand at or behind its one */
-    for (size_t i = 0; i < (size_t)h * w; i++) out->pixels[i] = out->pixels[2 * i] ? 255 : out->pixels[2 * i + 1];
+  if (wide_gray) narrow(out, (size_t)h * w);
   out->c = gray ? 1 : 3;
 }
 

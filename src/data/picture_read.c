@@ -60,9 +60,23 @@ fail:
   return status;
 }
 
+void cvy_picture_say_clipped(const char *path) {
+  cvy_log_warning(
+      "%s is a 16-bit gray PNG: values above 255 become white, as with torchvision's ImageFolder (Pillow's "
+      "convert); --png16 scale takes 0 to 65535 as black to white",
+      path);
+}
+
 cvy_status cvy_picture_read(const char *path, const cvy_model_facts *facts, uint8_t *pixels) {
+  bool clipped;
+  const cvy_status status = cvy_picture_read_file(path, facts, pixels, &clipped);
+  if (status == CVY_OK && clipped) cvy_picture_say_clipped(path);
+  return status;
+}
+
+cvy_status cvy_picture_read_file(const char *path, const cvy_model_facts *facts, uint8_t *pixels, bool *clipped) {
   cvy_status status = CVY_OK;
-  cvy_picture picture = {0};
+  cvy_picture picture = {.scale_16 = facts->png16_scale};
   char *bytes = NULL;
   size_t size = 0;
   char why[CVY_PICTURE_WHY] = "";
@@ -72,6 +86,7 @@ cvy_status cvy_picture_read(const char *path, const cvy_model_facts *facts, uint
   CVY_TRY(status);
   CVY_TRY(fit(path, &picture, facts, pixels));
 fail:
+  *clipped = picture.clipped;
   cvy_free(bytes);
   cvy_picture_clear(&picture);
   return status;

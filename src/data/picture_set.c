@@ -123,6 +123,19 @@ fail:
 
 /* ---- what was found ---- */
 
+static void say_what_is_clipped(const picture_set *p) {
+  size_t n = 0, first = 0;
+  for (size_t i = 0; i < p->folder.n; i++) {
+    if (p->facts[i].why || !p->facts[i].clipped) continue;
+    if (n++ == 0) first = i;
+  }
+  if (n)
+    cvy_log_warning(
+        "%zu picture%s of %s %s 16-bit gray PNG: values above 255 become white, as with torchvision's "
+        "ImageFolder (Pillow's convert); --png16 scale takes 0 to 65535 as black to white. The first is %s",
+        n, n > 1 ? "s" : "", p->folder.dir, n > 1 ? "are" : "is a", p->folder.items[first].path);
+}
+
 static cvy_status mark_broken(dataset *d) {
   cvy_status status = CVY_OK;
   const picture_set *const p = d->own;
@@ -156,6 +169,7 @@ static cvy_status fetch(dataset *d) {
   picture_set *const p = d->own;
   if (p->own_sizes) {
     CVY_TRY(decode(d, measure));
+    say_what_is_clipped(p);
     CVY_TRY(mark_broken(d));
     return CVY_OK;
   }
@@ -170,6 +184,7 @@ static cvy_status fetch(dataset *d) {
     for (size_t i = 0; i < p->folder.n_of[set]; i++) before += !p->facts[at++].why;
   }
   if (mapped) memcpy(d->content, p->cache.hashes, sizeof d->content);
+  say_what_is_clipped(p);
   CVY_TRY(mark_broken(d));
 fail:
   return status;

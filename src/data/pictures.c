@@ -102,7 +102,8 @@ static cvy_status fit(lane *l, const cvy_data_params *params, const cvy_fit *to,
   return there ? CVY_OK : CVY_E_MEMORY;
 }
 
-static cvy_status decode_item(const cvy_folder *folder, size_t i, lane *l, char why[CVY_PICTURE_WHY]) {
+static cvy_status decode_item(const cvy_folder *folder, const cvy_data_params *params, size_t i, lane *l,
+                              char why[CVY_PICTURE_WHY]) {
   char path[4096 + 256];
   const int n = snprintf(path, sizeof path, "%s/%s", folder->dir, folder->items[i].path);
   if (n < 0 || (size_t)n >= sizeof path) {
@@ -110,6 +111,7 @@ static cvy_status decode_item(const cvy_folder *folder, size_t i, lane *l, char 
     return CVY_E_FORMAT;
   }
   const cvy_status status = read_file(path, l, why);
+  l->picture.scale_16 = params && params->png16_scale;
   return status == CVY_OK ? cvy_picture_decode(l->file, l->file_bytes, &l->picture, why) : status;
 }
 
@@ -150,11 +152,12 @@ static cvy_status decode_one(job *j, size_t i, lane *l) {
   char why[CVY_PICTURE_WHY] = "";
   const uint8_t *pixels = NULL;
   cvy_fit to = {0};
-  cvy_status status = decode_item(p->folder, i, l, why);
+  cvy_status status = decode_item(p->folder, p->params, i, l, why);
   if (status == CVY_OK) {
     to = cvy_fit_of(p->params, l->picture.h, l->picture.w);
     fact->h = l->picture.h;
     fact->w = l->picture.w;
+    fact->clipped = l->picture.clipped;
     if (p->h && (to.h != p->h || to.w != p->w)) {
       note_other(j, i);
       return CVY_OK;
@@ -229,7 +232,7 @@ cvy_status cvy_pictures_first(const cvy_folder *folder, const cvy_data_params *p
   char why[CVY_PICTURE_WHY], first[CVY_PICTURE_WHY] = "";
   lane l = {0};
   for (; *i < folder->n && status != CVY_OK; *i += status != CVY_OK) {
-    status = decode_item(folder, *i, &l, why);
+    status = decode_item(folder, params, *i, &l, why);
     if (!*first) memcpy(first, why, sizeof first);
     if (status == CVY_E_MEMORY) break;
   }
@@ -252,7 +255,7 @@ cvy_status cvy_pictures_look(const cvy_folder *folder, size_t first, int h, int 
   lane l = {.picture.size_only = true};
   for (size_t i = first + 1; i < folder->n && i - first < MOST_LOOKED_AT && status == CVY_OK; i++) {
     char why[CVY_PICTURE_WHY];
-    if (decode_item(folder, i, &l, why) == CVY_OK && (l.picture.h != h || l.picture.w != w))
+    if (decode_item(folder, NULL, i, &l, why) == CVY_OK && (l.picture.h != h || l.picture.w != w))
       status = refuse_sizes(folder, first, h, w, i, l.picture.h, l.picture.w);
   }
   lane_clear(&l);

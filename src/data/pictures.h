@@ -11,13 +11,14 @@
 
 /* Facts about one picture. */
 typedef struct cvy_picture_fact {
-  int h, w;  /* of the file, before it is resized; 0 if it is broken */
-  char *why; /* broken: why; else NULL */
+  int h, w;     /* of the file, before it is resized; 0 if it is broken */
+  bool clipped; /* a 16-bit gray PNG, values above 255 of which have become 255 */
+  char *why;    /* broken: why; else NULL */
 } cvy_picture_fact;
 
 typedef struct cvy_pictures {
   const cvy_folder *folder;
-  const cvy_data_params *params; /* size and gray */
+  const cvy_data_params *params; /* size, gray and png16_scale */
   const atomic_bool *stop;
   atomic_long *done; /* pictures that are finished */
   int h, w; /* each picture must have this size when it is fitted, with `reference` as the first that has; 0: any */

@@ -26,9 +26,9 @@ const char *const cvy_settings_may_differ_any_split[] = {NO_NUMBER, "devices", "
 /* Settings that older versions did not write, with the values that they always had. */
 static const struct {
   const char *key, *value;
-} came_later[] = {{"math", "fp32"},      {"lr_schedule", "const"}, {"warmup", "0"},
-                  {"size", "files"},     {"gray", "no"},           {"val_split", "0"},
-                  {"normalize", "none"}, {"augment", "none"},      {"optimizer", "sgd"}};
+} came_later[] = {{"math", "fp32"},     {"lr_schedule", "const"}, {"warmup", "0"},       {"size", "files"},
+                  {"gray", "no"},       {"val_split", "0"},       {"normalize", "none"}, {"augment", "none"},
+                  {"optimizer", "sgd"}, {"png16", "clip"}};
 
 static const char data_content[] = "data_content", kept_step[] = "kept_step", kept_median[] = "kept_median",
                   epoch_correct[] = "epoch_correct", best_epochs[] = "best_epochs", judged_epochs[] = "judged_epochs",
