@@ -163,6 +163,37 @@ def await_port(port):
             time.sleep(0.02)
 
 
+def test_fleet_outputs(at):
+    """Files that node 0 writes for all: another node's own name for one is said, and is refused where node 0 has none. A launcher's process that is
+    alone with convoy waits, and says for what."""
+    args = [*BASE, "--devices", first_device(), "--max-steps", "2", "--quiet"]
+    names = [at(f"{r}.safetensors") for r in range(2)]
+    ports = unused_ports(2)
+    ends = end([start(r, ports, [*args, "--save", names[r], "--trace", at(f"{r}.trace")], at()) for r in range(2)])
+    check([code for code, _ in ends] == [0, 0] and os.path.exists(names[0]) and not os.path.exists(names[1]), f"two names: {ends}")
+    check(f"--save {names[1]} is not written: node 0 alone writes, to {names[0]}" in ends[1][1] and "--no-fleet" in ends[1][1] and "warning" not in ends[0][1], f"said: {ends}")
+    check("--trace" not in ends[1][1] and os.path.exists(at("1.trace")), f"each node has a trace: {ends}")
+    ports = unused_ports(2)
+    ends = end([start(r, ports, [*args, *(["--save", at("x.st")] if r else [])], at()) for r in range(2)])
+    check([code for code, _ in ends] == [2, 2], f"node 0 has no --save: {ends}")
+    check("node 1" in ends[0][1] and f"has --save {at('x.st')}" in ends[0][1] and "expected the same on all nodes" in ends[0][1], f"said by node 0: {ends}")
+    ends = end([start(r, ports, [*args, *(["--save", at("y.st")] if r == 0 else [])], at()) for r in range(2)])
+    check([code for code, _ in ends] == [0, 0] and "warning" not in ends[1][1] and os.path.exists(at("y.st")), f"node 1 needs none: {ends}")
+    for mpirun in ("mpirun.openmpi", "mpirun.mpich"):
+        if not shutil.which(mpirun):
+            continue
+        rank = "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"
+        words = [mpirun, *(["--oversubscribe", "--allow-run-as-root"] if "open" in mpirun else []), "-n", "2", "sh", "-c"]
+        alone = " ".join(map(str, [CONVOY, *args]))
+        done = call([*words, f'if [ "{rank}" = 0 ]; then {alone} --fleet-wait 7; else sleep 12; fi'], timeout=LIMIT_S)
+        if "plug-in" in done.stderr:
+            continue
+        check(done.returncode == 1 and "started 2 processes, and this one (0) waits for all others" in done.stderr, f"{mpirun}: said, with --quiet", done)
+        check(done.stderr.count("--no-fleet: this process alone") == 2 and "not started within 7 s" in done.stderr, f"{mpirun}: what helps", done)
+        done = call([*words, f'if [ "{rank}" = 0 ]; then {alone} --no-fleet; fi'], timeout=LIMIT_S)
+        check(done.returncode == 0 and "train loss" in done.stdout, f"{mpirun}: --no-fleet", done)
+
+
 def test_fleet_hostile(at):
     """Peers that are no nodes, at a node that waits and while the fleet trains: each is named by its address, and the run has its bits."""
     folder, device, rng = at(""), first_device(), random.Random(16)

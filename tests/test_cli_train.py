@@ -475,14 +475,14 @@ def test_words(at):
     for steps in (1, 2):
         expect(0, "train", *base, *files, "--max-steps", steps, env=env)
     lines = lines_of(at("log"))
-    text = plain("d?ten", "")
+    text = plain("d\\xe4ten", "")
     for head in (line["run"] for line in lines if "run" in line):
-        check(head["devices"] == [first_device() + " K?rtchen"] and head["data"]["name"] == text, f"first line: {head}")
+        check(head["devices"] == [first_device() + " K\\xe4rtchen"] and head["data"]["name"] == text, f"first line: {head}")
         settings = head["settings"]
         check((settings["data"], settings["save"]) == (text, text + "w.st"), f"settings: {settings}")
     check([line["step"] for line in lines if "step" in line] == [0, 1] and "end" in lines[-1], f"all of the log: {lines}")
     names = [e["args"]["name"] for e in read_json(read(at("trace")))["traceEvents"] if e["name"] == "process_name"]
-    check(any("K?rtchen" in name for name in names), f"the trace names the device: {names}")
+    check(any("K\\xe4rtchen" in name for name in names), f"the trace names the device: {names}")
     done = expect(0, "eval", "--weights", at("w.st"), *base, "--json", env=env)
     result = json.loads(done.stdout)
     check((result["weights"], result["data"]) == (text + "w.st", text), "eval --json", done)
@@ -492,7 +492,7 @@ def test_words(at):
     done = call([*few, "train", *base, *files], env=env)
     check(done.returncode == 1 and "File too large" in done.stderr, "a checkpoint that cannot be written", done)
     last = lines_of(at("error"))[-1]
-    check("error" in last and "d?ten" in last["error"]["message"], f"last line: {last}")
+    check("error" in last and "d\\xe4ten" in last["error"]["message"], f"last line: {last}")
 
 
 def test_nan(at):

@@ -132,6 +132,7 @@ static int eval_all(int argc, char **argv, bool *again) {
   cvy_model_facts *facts = NULL;
   cvy_fleet *fleet = NULL;
   code = fleet_meet(&options.fleet, options.quiet, &fleet);
+  if (code == EXIT_DONE) code = fleet_check_outputs("eval", fleet, outputs);
   if (code == EXIT_DONE && cvy_fleet_writes(fleet)) code = program_try_output("eval", "--json", options.json, true);
   if (code == EXIT_DONE && cvy_fleet_writes(fleet))
     code = program_try_output("eval", "--confusion", options.confusion, true);

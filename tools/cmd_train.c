@@ -317,6 +317,7 @@ static int run_train(training *t, program_run *kept) {
   int code = EXIT_DONE;
   if (o->joined) t->fleet = o->joined;
   else code = fleet_meet(&o->fleet, o->quiet, &t->fleet);
+  if (code == EXIT_DONE && !o->joined) code = fleet_check_outputs("train", t->fleet, outputs);
   if (code != EXIT_DONE) return code;
   const bool writes = t->writes = cvy_fleet_writes(t->fleet), quiet = o->quiet || !writes;
   if (writes) code = program_check_outputs("train", outputs, inputs);

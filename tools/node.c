@@ -60,6 +60,55 @@ bool fleet_end(const fleet_options *o, bool quiet, int code, cvy_fleet **fleet) 
   return again;
 }
 
+/* What node r has asked to be written, beside what the head has. False: the head would not write it. */
+static bool compare_outputs(const char *verb, const cvy_fleet *fleet, int r, const json_t *its, const json_t *heads) {
+  const char *option;
+  json_t *path;
+  bool ok = true;
+  json_object_foreach((json_t *)its, option, path) {
+    const char *const text = json_string_value(path), *const other = json_string_value(json_object_get(heads, option));
+    if (!other) {
+      if (cvy_fleet_is_head(fleet))
+        program_say(
+            "error: convoy %s: node %d (%s) has %s %s, and node 0, which writes, has none: expected the same on "
+            "all nodes; --no-fleet: each process alone",
+            verb, r, cvy_fleet_name(fleet, r), option, text);
+      ok = false;
+    } else if (strcmp(text, other) != 0 && cvy_fleet_rank(fleet) == r) {
+      program_warn("%s %s is not written: node 0 alone writes, to %s; --no-fleet: each process alone", option, text,
+                   other);
+    }
+  }
+  return ok;
+}
+
+int fleet_check_outputs(const char *verb, cvy_fleet *fleet, const program_file *outputs) {
+  char **texts = NULL, *dumped;
+  json_t *own, *heads = NULL;
+  int code = EXIT_DONE;
+  if (!fleet) return EXIT_DONE;
+  own = json_object();
+  for (; outputs->option; outputs++)
+    if (outputs->path && strcmp(outputs->option, "--trace") != 0) /* which each node writes for itself */
+      json_object_set_new(own, outputs->option, program_text_json(outputs->path));
+  dumped = json_dumps(own, JSON_COMPACT);
+  json_decref(own);
+  const cvy_status status = dumped ? cvy_fleet_gather_texts(fleet, dumped, &texts) : CVY_E_MEMORY;
+  free(dumped);
+  if (status != CVY_OK) return program_exit_code(status);
+  int head = 0;
+  while (!cvy_fleet_has(fleet, head)) head++; /* this node is one of them */
+  heads = json_loads(texts[head], 0, NULL);
+  for (int r = head + 1; r < cvy_fleet_size(fleet); r++) {
+    json_t *const its = cvy_fleet_has(fleet, r) ? json_loads(texts[r], 0, NULL) : NULL;
+    if (!compare_outputs(verb, fleet, r, its, heads)) code = EXIT_USAGE;
+    json_decref(its);
+  }
+  json_decref(heads);
+  cvy_fleet_free_texts(fleet, &texts);
+  return code;
+}
+
 int fleet_refuse(const char *verb) {
   const int n = cvy_fleet_started();
   if (n <= 1) return EXIT_DONE;

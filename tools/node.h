@@ -25,6 +25,10 @@ int fleet_meet(const fleet_options *options, bool quiet, cvy_fleet **out);
  * said: it has failed before the first step since another node was lost, or was refused, and --fleet-wait, since the
  * first call of fleet_meet, is not over. */
 bool fleet_end(const fleet_options *options, bool quiet, int code, cvy_fleet **fleet);
+struct program_file;
+/* All nodes call it with the files that their options name. The head alone writes them: EXIT_USAGE on all nodes if one
+ * has an option that the head lacks; a path that differs from the head's gives a warning. */
+int fleet_check_outputs(const char *verb, cvy_fleet *fleet, const struct program_file *outputs);
 /* For a verb that is for one machine: EXIT_USAGE with the reason if a launcher has started several processes. */
 int fleet_refuse(const char *verb);
 /* "pc1: A, B | pc2: C": the nodes that are there, with their devices. NULL when out of memory; free(). */

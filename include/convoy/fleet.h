@@ -62,6 +62,10 @@ int cvy_fleet_devices(const cvy_fleet *fleet);
 int cvy_fleet_first_device(const cvy_fleet *fleet);
 /* Node `rank` is still there. */
 bool cvy_fleet_has(const cvy_fleet *fleet, int rank);
+/* All nodes call it: their texts, by rank, to be freed with cvy_fleet_free_texts. CVY_E_IO: a node was lost (logged) ·
+ * CVY_E_MISMATCH: too long · CVY_E_MEMORY. */
+cvy_status cvy_fleet_gather_texts(cvy_fleet *fleet, const char *own, char ***out);
+void cvy_fleet_free_texts(const cvy_fleet *fleet, char ***texts);
 /* This node is the first one that is there: it alone prints, logs and saves. The answer may change from false to true
  * when nodes are lost. */
 bool cvy_fleet_is_head(const cvy_fleet *fleet);

@@ -2,12 +2,16 @@
  * A link over MPI: the functions of its table, and its life. They call no MPI; its thread does (mpi_inside.h). */
 #include "src/link/mpi_link.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 #include "src/link/mpi_inside.h"
+
+/* A wait at the start that is longer is said. */
+static const double said_after_s = 5;
 
 static cvy_mpi_link *of(cvy_link *link) { return (cvy_mpi_link *)link; }
 
@@ -259,7 +263,29 @@ static bool init_node(cvy_mpi_node *n, int rank) {
   return good;
 }
 
-cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, double wait_seconds, cvy_link **out) {
+/* Until MPI has started or failed, at most so long. */
+static void await_start(cvy_mpi_link *l, const cvy_started *started, double wait_seconds) CVY_HOLDS(l->lock);
+static void await_start(cvy_mpi_link *l, const cvy_started *started, double wait_seconds) {
+  const uint64_t start_ns = cvy_clock_ns();
+  double said = said_after_s;
+  for (double passed = 0; l->state == CVY_MPI_STARTING && passed < wait_seconds;
+       passed = cvy_clock_seconds_since(start_ns)) {
+    if (passed >= said) {
+      said = wait_seconds;
+      cvy_mutex_unlock(&l->lock);
+      cvy_log_warning(
+          "%s started %d processes, and this one (%d) waits for all others to run convoy, too, until %g s "
+          "have passed; --no-fleet: this process alone",
+          started->by, started->size, started->rank, wait_seconds);
+      cvy_mutex_lock(&l->lock);
+      continue;
+    }
+    cvy_cond_wait_for(&l->news, &l->lock, fmin(said, wait_seconds) - passed);
+  }
+}
+
+cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, const cvy_started *started_by, double wait_seconds,
+                               cvy_link **out) {
   static const cvy_link_fns fns = {.send = mpi_send,
                                    .receive = mpi_receive,
                                    .poll = mpi_poll,
@@ -270,7 +296,6 @@ cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, double wait_seconds, 
   cvy_status status = CVY_OK;
   bool running = false, good = true;
   cvy_mpi_node *nodes = NULL;
-  const uint64_t start_ns = cvy_clock_ns();
   cvy_mpi_link *l = cvy_calloc(1, sizeof *l);
   CVY_REQUIRE(l, CVY_E_MEMORY, "no memory for a link");
   l->base = (cvy_link){.fns = &fns, .kind = "MPI"};
@@ -281,16 +306,17 @@ cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, double wait_seconds, 
   CVY_TRY(cvy_thread_start(&l->thread, "mpi", cvy_mpi_thread, l));
   running = true;
   cvy_mutex_lock(&l->lock);
-  for (double left = wait_seconds; l->state == CVY_MPI_STARTING && left > 0;
-       left = wait_seconds - cvy_clock_seconds_since(start_ns))
-    cvy_cond_wait_for(&l->news, &l->lock, left);
+  await_start(l, started_by, wait_seconds);
   const bool started = l->state == CVY_MPI_RUNNING;
   running = l->state != CVY_MPI_STARTING;
   if (!running) l->state = CVY_MPI_BROKEN; /* for a thread that still comes back; the link stays for it */
   cvy_mutex_unlock(&l->lock);
   if (!running) {
     l = NULL;
-    CVY_FAIL(CVY_E_IO, "MPI has not started within %g s: a node of the fleet has ended before, or hangs", wait_seconds);
+    CVY_FAIL(CVY_E_IO,
+             "MPI has not started within %g s: of the %d processes that %s started, one has ended before, hangs, or "
+             "does not run convoy; --no-fleet: this process alone",
+             wait_seconds, started_by->size, started_by->by);
   }
   CVY_REQUIRE(started, CVY_E_UNSUPPORTED, "MPI does not start: %s", calls->why());
   l->base.kind = l->facts.library;

@@ -48,17 +48,18 @@ static cvy_status open_plugin(const cvy_started *started, const cvy_mpi_calls **
   void *library = NULL;
   CVY_REQUIRE(started->starter != CVY_STARTED_SRUN, CVY_E_UNSUPPORTED,
               "srun started %d processes without MPI, so they cannot find one another: srun --mpi=pmix (Open MPI) or "
-              "--mpi=pmi2 (MPICH)",
+              "--mpi=pmi2 (MPICH); --no-fleet: this process alone",
               started->size);
   CVY_REQUIRE(!asked || strcmp(asked, "none") != 0, CVY_E_UNSUPPORTED,
-              "%s started %d processes, but CVY_MPI=none: they cannot find one another", started->by, started->size);
+              "%s started %d processes, but CVY_MPI=none: they cannot find one another; --no-fleet: this process alone",
+              started->by, started->size);
   if (asked) snprintf(file, sizeof file, "%s", asked);
   else find_file(name, file, sizeof file);
   /* Open MPI's own plug-ins expect to find its symbols without linking its library: RTLD_GLOBAL. */
   library = dlopen(file, RTLD_NOW | RTLD_GLOBAL);
   CVY_REQUIRE(library, CVY_E_UNSUPPORTED,
               "%s started %d processes, but the plug-in for it cannot be opened: %s; tools/quickstart --mpi installs "
-              "and builds it (packages %s)",
+              "and builds it (packages %s); --no-fleet: this process alone",
               started->by, started->size, dlerror(), mpich ? "libmpich-dev, mpich" : "libopenmpi-dev, openmpi-bin");
   cvy_mpi_plugin_fn plugin = NULL;
   void *const address = dlsym(library, CVY_MPI_SYMBOL);
@@ -76,7 +77,7 @@ cvy_status cvy_link_mpi_open(const cvy_started *started, double wait_seconds, cv
   const cvy_mpi_calls *calls = NULL;
   cvy_link *link = NULL;
   CVY_TRY(open_plugin(started, &calls));
-  CVY_TRY(cvy_mpi_link_create(calls, wait_seconds > 0 ? wait_seconds : 600, &link));
+  CVY_TRY(cvy_mpi_link_create(calls, started, wait_seconds > 0 ? wait_seconds : 600, &link));
   CVY_REQUIRE(link->rank == started->rank && link->size == started->size, CVY_E_MISMATCH,
               "%s started process %d of %d, but %s takes it for %d of %d: another MPI than the one whose mpirun was "
               "called",

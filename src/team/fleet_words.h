@@ -21,9 +21,6 @@ cvy_status cvy_fleet_gather(cvy_fleet *fleet, void *data, size_t bytes, size_t o
 /* The head's bytes for all nodes, at most so many: on the head *data and *bytes are given; on the others *data becomes
  * the caller's (cvy_free), NULL with no bytes. */
 cvy_status cvy_fleet_spread(cvy_fleet *fleet, void **data, size_t *bytes, size_t most);
-/* All nodes' texts, by rank; free them with cvy_fleet_free_texts. */
-cvy_status cvy_fleet_gather_texts(cvy_fleet *fleet, const char *own, char ***out);
-void cvy_fleet_free_texts(const cvy_fleet *fleet, char ***texts);
 /* own: a JSON array. *out: one array with the entries of all nodes, by rank (cvy_free). */
 cvy_status cvy_fleet_gather_list(cvy_fleet *fleet, const char *own, char **out);
 /* The text of node r as JSON, json_decref; a node whose text is none, or would take much memory, is refused. */
