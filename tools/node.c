@@ -60,7 +60,7 @@ bool fleet_end(const fleet_options *o, bool quiet, int code, cvy_fleet **fleet) 
   return again;
 }
 
-/* What node r has asked to be written, beside what the head has. False: the head would not write it. */
+/* Compares the files that node r names with the head's. False: the head would not write one of them. */
 static bool compare_outputs(const char *verb, const cvy_fleet *fleet, int r, const json_t *its, const json_t *heads) {
   const char *option;
   json_t *path;
