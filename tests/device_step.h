@@ -48,7 +48,7 @@ static cvy_instance *make_instance(const step *s, const cvy_instance_params *p) 
   check_ok(cvy_instance_create(s->d->cl, s->net, &params, &instance));
   check_own(s->d, instance, close_instance);
   cvy_queue *const q = s->d->queue;
-  for (int b = 0; b < s->layout->n_buckets; b++)
+  for (int b = 0; b < cvy_layout_stores(s->layout); b++)
     check_ok(cvy_buffer_write(q, cvy_instance_weights(instance, b), 0, s->layout->buckets[b].size * sizeof(float),
                               s->w + s->layout->buckets[b].offset, NULL, NULL));
   if (s->layout->n_running)
@@ -190,6 +190,7 @@ static void compare_gradients(const step *s, const float *flat, const bounds *b)
   for (int t = 0; t < s->layout->n_params; t++) {
     const cvy_param *const p = &s->layout->params[t];
     const size_t k = (size_t)p->k, pitch = (size_t)p->pitch;
+    if (p->frozen) continue;
     float *const dense = check_floats(s->d, p->elems);
     for (size_t i = 0; i < p->size; i++) {
       const float value = flat[p->offset + i];

@@ -68,6 +68,7 @@ static void compare_with_torch(const step *s, const cvy_st_file *file) {
   float *const flat = check_floats(s->d, l->n_floats);
   for (int t = 0; t < l->n_params; t++) {
     const cvy_param *const p = &l->params[t];
+    if (p->fixed) continue;
     cvy_param_to_flat(p, answer(s, file, "grad.", p->name, p->elems), flat);
     float *const want = check_floats(s->d, p->elems);
     double size = 0, difference = 0;

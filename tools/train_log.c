@@ -19,7 +19,7 @@ static void log_run(const training *t) {
   }
   for (int i = 0; i < cvy_net_param_count(t->run.net); i++) {
     cvy_param_info info;
-    if (cvy_net_param(t->run.net, i, &info)) parameters += info.elems;
+    if (cvy_net_param(t->run.net, i, &info) && !info.fixed) parameters += info.elems;
   }
   const cvy_data *const d = t->run.data;
   json_log_line(

@@ -104,13 +104,40 @@ bool cvy_net_shape(const cvy_net *net, cvy_node x, int *channels, int *height, i
 /* Ends the description; `output` must be classes x 1 x 1. Layers that do not lead to the output are an error. */
 cvy_status cvy_net_finish(cvy_net *net, cvy_node output);
 
+/* The end of a network's file behind its logits, which the network leaves out: training wants logits. A file of one
+ * output is a network of two classes, of which the output is the second one's: a sigmoid of it is that class's
+ * probability. */
+typedef enum cvy_ending {
+  CVY_ENDING_NONE = 0,
+  CVY_ENDING_SOFTMAX,
+  CVY_ENDING_LOG_SOFTMAX,
+  CVY_ENDING_SIGMOID,    /* of several outputs: each class by itself, they are neither trained nor evaluated here */
+  CVY_ENDING_ONE,        /* one output, taken as a logit */
+  CVY_ENDING_ONE_SIGMOID /* one output, behind a sigmoid */
+} cvy_ending;
+cvy_ending cvy_net_ending(const cvy_net *net);
+/* CVY_E_UNSUPPORTED, logged: its classes do not exclude each other (CVY_ENDING_SIGMOID), so that neither the loss nor
+ * the accuracy here is theirs. `what`: "training", for the message. */
+cvy_status cvy_net_check_classes(const cvy_net *net, const char *what);
+
+/* Tensors of the network's file that could be parameters or constants. Fixed ones were taken for constants: they are
+ * not trained. Those with a name that PyTorch gives to buffers stand in weights files as they are. */
+typedef struct cvy_constant_info {
+  const char *name; /* the file's; borrowed */
+  int rank, dims[4];
+  bool fixed; /* else a parameter */
+} cvy_constant_info;
+int cvy_net_constant_count(const cvy_net *net);
+bool cvy_net_constant(const cvy_net *net, int i, cvy_constant_info *out);
+
 /* After finish: parameters in the order of their layers' names (cvy_net_declare, else the builder's calls): PyTorch's
  * names, shapes, order. */
 typedef struct cvy_param_info {
   const char *name; /* "resnet_block2.0.conv3.bias", borrowed */
-  int rank;         /* 1, 2 (linear: out,in) or 4 (convolution: K,C,R,S) */
+  int rank;         /* 1, 2 (linear: out,in) or 4 (convolution: K,C,R,S); of a number for each channel the file's */
   int dims[4];
   size_t elems;
+  bool fixed; /* a constant of the network, which is not trained and stands in no file */
 } cvy_param_info;
 int cvy_net_param_count(const cvy_net *net);
 bool cvy_net_param(const cvy_net *net, int i, cvy_param_info *out);

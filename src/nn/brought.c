@@ -66,12 +66,16 @@ uint64_t cvy_net_fingerprint(const cvy_net *net) {
     cvy_text_add(&text, " g%d d%d,%d m%d,%d c%d e%d a%d %a %a %a", l->groups, l->dilation[0], l->dilation[1],
                  l->pad_more[0], l->pad_more[1], l->ceil_mode, l->exclude_pad, (int)l->activation.kind,
                  (double)l->activation.a, (double)l->activation.b, (double)l->drop);
-    if (l->zero_pad) cvy_text_add(&text, " z"); /* younger than the files of other networks, which keep their number */
+    /* younger than the files of other networks, which keep their number */
+    if (l->zero_pad) cvy_text_add(&text, " z");
+    for (int k = 0; k < 2; k++)
+      if (l->more[k].fixed || l->more[k].name[0]) cvy_text_add(&text, " %d%d%s", k, l->more[k].fixed, l->more[k].name);
     int n;
     const cvy_node *const inputs = cvy_layer_inputs(net, i, &n);
     for (int k = 0; k < n; k++) cvy_text_add(&text, " %d", inputs[k]);
     cvy_text_add(&text, "\n");
   }
+  if (net && net->ending > CVY_ENDING_LOG_SOFTMAX) cvy_text_add(&text, "end %d\n", (int)net->ending);
   const uint64_t number = XXH3_64bits(cvy_text_get(&text), text.size);
   cvy_text_clear(&text);
   return number;

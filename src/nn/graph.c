@@ -109,6 +109,8 @@ void cvy_net_destroy(cvy_net **net) {
   if (!net || !*net) return;
   cvy_layout_clear(&(*net)->layout);
   for (size_t i = 0; i < (*net)->n_brought; i++) cvy_free((*net)->brought[i]);
+  for (int i = 0; i < (*net)->n_constants; i++) cvy_free((*net)->constants[i].values);
+  cvy_free((*net)->constants);
   cvy_free((*net)->brought);
   cvy_free((*net)->layers);
   cvy_free((*net)->names);
@@ -430,6 +432,13 @@ bool cvy_net_shape(const cvy_net *net, cvy_node x, int *channels, int *height, i
   return true;
 }
 
+cvy_node cvy_net_take_back(cvy_net *net) {
+  const cvy_layer *const last = &net->layers[net->n_layers - 1];
+  CVY_ASSERT(!net->finished && net->n_layers > 1 && last->order < 0);
+  net->n_layers--;
+  return last->input[0];
+}
+
 /* ---- finish ---- */
 
 static cvy_status check_all_used(const cvy_net *net) {
@@ -505,7 +514,7 @@ int cvy_net_param_count(const cvy_net *net) { return net && net->finished ? net-
 bool cvy_net_param(const cvy_net *net, int i, cvy_param_info *out) {
   if (!out || i < 0 || i >= cvy_net_param_count(net)) return false;
   const cvy_param *const p = &net->layout.params[i];
-  *out = (cvy_param_info){.name = p->name, .rank = p->rank, .elems = p->elems};
+  *out = (cvy_param_info){.name = p->name, .rank = p->rank, .elems = p->elems, .fixed = p->fixed};
   memcpy(out->dims, p->dims, sizeof out->dims);
   return true;
 }

@@ -25,6 +25,13 @@ typedef enum cvy_layer_kind {
   CVY_LAYER_DROPOUT
 } cvy_layer_kind;
 
+/* A weight or bias beyond its value, as the file of a network has it. */
+typedef struct cvy_layer_param {
+  bool fixed;        /* a constant: not trained */
+  char name[80];     /* in weights files; "": that of its layer, with ".weight" or ".bias" */
+  int rank, dims[4]; /* there, of a `name` */
+} cvy_layer_param;
+
 /* Layer i makes node i. */
 typedef struct cvy_layer {
   cvy_layer_kind kind;
@@ -36,6 +43,7 @@ typedef struct cvy_layer {
   bool bias;
   float eps, momentum;                   /* batchnorm */
   int param[2];                          /* weight, bias (gamma, beta): index in the layout, -1 none */
+  cvy_layer_param more[2];               /* of these */
   int running;                           /* batchnorm: index in the layout's running list, -1 none */
   int order;                             /* place of its name in the list of names, -1 none */
   cvy_activation_params activation;      /* without c and pitch */
@@ -58,7 +66,11 @@ struct cvy_net {
   bool finished;
   cvy_node output;
   cvy_layout layout; /* filled by finish */
-  float **brought;   /* values that parameters and running values bring along */
+  cvy_constant *constants;
+  int n_constants;
+  size_t constants_capacity;
+  cvy_ending ending;
+  float **brought; /* values that parameters and running values bring along */
   size_t n_brought, brought_capacity;
 };
 
@@ -74,6 +86,16 @@ cvy_pool2d_params cvy_layer_pool(const cvy_net *net, const cvy_layer *layer, int
 
 /* A convolution or linear layer that was built without a bias gets one. Before cvy_net_finish. */
 void cvy_net_give_bias(cvy_net *net, cvy_node node);
+
+/* The weight (which 0) or bias (1) of a layer is a constant, or has this name and shape in files. Before
+ * cvy_net_finish. */
+void cvy_net_fix(cvy_net *net, cvy_node node, int which);
+void cvy_net_call(cvy_net *net, cvy_node node, int which, const char *name, int rank, const int *dims);
+/* Notes a tensor of the network's file (convoy/net.h: cvy_net_constant); values: of a fixed one that stands in weights
+ * files, copied. Before cvy_net_finish. */
+cvy_status cvy_net_note(cvy_net *net, const char *name, int rank, const int *dims, const float *values, bool fixed);
+/* Takes the last layer, which has no parameters and no readers, away; returns the one in front of it. */
+cvy_node cvy_net_take_back(cvy_net *net);
 
 /* "conv2d"; static. */
 const char *cvy_layer_kind_name(cvy_layer_kind kind);

@@ -50,17 +50,22 @@ static bool distribution(const cvy_layout *layout, int t, cvy_init_kind kind, fi
   return true;
 }
 
+/* A parameter's value that the network brings along. */
+static cvy_status take_one(const cvy_param *p, float *w) {
+  cvy_status status = CVY_OK;
+  CVY_REQUIRE(p->brought, CVY_E_ARGUMENT, "the network brings no values for '%s' along: choose an initialisation",
+              p->name);
+  cvy_param_to_flat(p, p->brought, w);
+fail:
+  return status;
+}
+
 /* The values that the network brings along; running values that it lacks are 0 and 1. */
 static cvy_status take_brought(const cvy_layout *layout, float *w, float *running) {
   cvy_status status = CVY_OK;
   memset(w, 0, layout->n_floats * sizeof *w);
   memset(running, 0, layout->n_running_floats * sizeof *running);
-  for (int t = 0; t < layout->n_params; t++) {
-    const cvy_param *const p = &layout->params[t];
-    CVY_REQUIRE(p->brought, CVY_E_ARGUMENT, "the network brings no values for '%s' along: choose an initialisation",
-                p->name);
-    cvy_param_to_flat(p, p->brought, w);
-  }
+  for (int t = 0; t < layout->n_params; t++) CVY_TRY(take_one(&layout->params[t], w));
   for (int i = 0; i < layout->n_running; i++) {
     const cvy_running *const r = &layout->running[i];
     for (int k = 0; k < 2; k++)
@@ -85,7 +90,9 @@ cvy_status cvy_init_weights(const cvy_layout *layout, cvy_init_kind kind, uint64
   for (int t = 0; t < layout->n_params; t++) {
     const cvy_param *const p = &layout->params[t];
     filling f = {.param = p, .flat = w, .rng = {.seed = seed, .purpose = CVY_RNG_INIT, .stream = (uint32_t)t}};
-    if (distribution(layout, t, kind, &f)) {
+    if (p->fixed || cvy_param_is_by_channel(p)) { /* no initialisation has a rule for them */
+      CVY_TRY(take_one(p, w));
+    } else if (distribution(layout, t, kind, &f)) {
       cvy_pool_run(pool, inputs_of(p), 64, fill_rows, &f);
     } else if (p->kind == CVY_PARAM_BN_WEIGHT) {
       for (int k = 0; k < p->k; k++) w[p->offset + (size_t)k] = 1.0f;

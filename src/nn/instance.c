@@ -46,11 +46,36 @@ static cvy_status make_plan(const cvy_instance *i, int n, cvy_plan **out) {
                          out);
 }
 
+/* Of a layer's two the bias's lies behind the weight's. */
+static size_t unused_offset(const cvy_instance *i, const cvy_param *p) {
+  const cvy_param *const weight = &i->layout->params[i->net->layers[p->layer].param[0]];
+  return p == weight || !weight->frozen ? 0 : cvy_round_up(weight->size, CVY_SLICE_ALIGN / sizeof(float));
+}
+
+/* A layer that is trained, or takes the batch's statistics, may have constants: its backward makes their gradients too.
+ * No layer reads them, so all have the same place. */
+static bool has_unused_gradient(const cvy_instance *i, const cvy_param *p) {
+  return p->frozen && !(i->frozen && i->frozen[p->layer]);
+}
+
+/* Floats of the largest such layer. */
+static size_t unused_floats(const cvy_instance *i) {
+  size_t most = 0;
+  for (int t = 0; t < i->layout->n_params; t++) {
+    const cvy_param *const p = &i->layout->params[t];
+    if (!has_unused_gradient(i, p)) continue;
+    const size_t size = unused_offset(i, p) + cvy_round_up(p->size, CVY_SLICE_ALIGN / sizeof(float));
+    if (size > most) most = size;
+  }
+  return most;
+}
+
 /* Everything but slots and workspace, for passes of n samples. */
 static size_t fixed_bytes(const cvy_instance *i, int n) {
   const cvy_layout *const l = i->layout;
+  const size_t unused = i->params.inference ? 0 : unused_floats(i);
   const size_t copies = i->params.inference ? 0 : 1 + (size_t)i->params.moments;
-  return (l->n_floats * (1 + i->params.two_sets) + cvy_layout_trained(l) * copies +
+  return (unused + l->n_floats * (1 + i->params.two_sets) + cvy_layout_trained(l) * copies +
           l->n_running_floats * (i->params.inference ? 1 : 2)) *
              sizeof(float) +
          (size_t)n * sizeof(int32_t) + sizeof(cvy_xent_result);
@@ -276,6 +301,20 @@ fail:
   return status;
 }
 
+/* The gradients that backward makes and no update reads. */
+static cvy_status slice_unused(cvy_instance *i) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(make_buffer(i, unused_floats(i) * sizeof(float), &i->unused));
+  for (int t = 0; t < i->layout->n_params; t++) {
+    const cvy_param *const p = &i->layout->params[t];
+    if (has_unused_gradient(i, p))
+      CVY_TRY(
+          cvy_buffer_slice(i->unused, unused_offset(i, p) * sizeof(float), p->size * sizeof(float), &i->gradient[t]));
+  }
+fail:
+  return status;
+}
+
 static cvy_status make_running(cvy_instance *i, cvy_buffer **whole, cvy_buffer ***list) {
   cvy_status status = CVY_OK;
   CVY_TRY(make_buffer(i, i->layout->n_running_floats * sizeof(float), whole));
@@ -301,6 +340,7 @@ static cvy_status make_parameters(cvy_instance *i) {
   if (i->params.inference) return CVY_OK;
   CVY_TRY(make_buckets(i, trained, &i->gradients));
   CVY_TRY(slice_buckets(i, trained, i->gradients, &i->gradient));
+  CVY_TRY(slice_unused(i));
   CVY_TRY(make_running(i, &i->running_sums, &i->sums_slice));
   for (int m = 0; m < i->params.moments; m++) CVY_TRY(make_buckets(i, trained, &i->moments[m]));
 fail:
@@ -342,7 +382,7 @@ static cvy_status find_frozen(cvy_instance *i) {
   if (i->layout->n_frozen_buckets == 0 || i->params.inference) return CVY_OK;
   i->frozen = cvy_calloc((size_t)i->net->n_layers, sizeof *i->frozen);
   CVY_REQUIRE(i->frozen, CVY_E_MEMORY, "out of host memory");
-  for (int t = 0; t < i->layout->n_params; t++) i->frozen[i->layout->params[t].layer] = i->layout->params[t].frozen;
+  cvy_layout_find_frozen(i->layout, i->frozen);
 fail:
   return status;
 }
@@ -391,6 +431,7 @@ void cvy_instance_destroy(cvy_instance **instance) {
   }
   destroy_list(&i->gradient, i->layout->n_params);
   destroy_list(&i->gradients, i->layout->n_buckets);
+  cvy_buffer_destroy(&i->unused);
   for (int m = 0; m < CVY_MOMENTS; m++) destroy_list(&i->moments[m], i->layout->n_buckets);
   destroy_list(&i->running_slice, i->layout->n_running);
   destroy_list(&i->sums_slice, i->layout->n_running);

@@ -92,7 +92,11 @@ static cvy_status make_op(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit
   cvy_status status = CVY_OK;
   const cvy_layer *const l = cvy_unit_layer(i, unit);
   *bytes = 0;
-  op->bucket = l->param[0] >= 0 ? i->layout->params[l->param[0]].bucket : -1;
+  op->bucket = -1; /* of a weight that is trained and a bias that is not, or the reverse, the one that is */
+  for (int k = 0; k < 2; k++) {
+    const int bucket = l->param[k] >= 0 ? i->layout->params[l->param[k]].bucket : -1;
+    if (bucket >= 0 && (op->bucket < 0 || bucket < op->bucket)) op->bucket = bucket;
+  }
   switch (unit->kind) {
     case CVY_UNIT_CONV2D:
       CVY_TRY(make_conv2d(i, unit, n, op));

@@ -59,7 +59,8 @@ struct cvy_instance {
   size_t workspace_bytes;
   cvy_buffer **weights, **gradients, **moments[CVY_MOMENTS]; /* per bucket; weights: of the set in use */
   cvy_buffer **weight, **gradient;                           /* per parameter: slices */
-  cvy_buffer **weights_of[2], **weight_of[2];                /* the sets; the second NULL without two_sets */
+  cvy_buffer *unused; /* gradients of constants of layers that are trained; NULL: there are none */
+  cvy_buffer **weights_of[2], **weight_of[2]; /* the sets; the second NULL without two_sets */
   cvy_buffer *running, *running_sums;
   cvy_buffer **running_slice, **sums_slice; /* per batchnorm layer */
   cvy_buffer *labels, *result;

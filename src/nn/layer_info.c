@@ -2,6 +2,7 @@
  * What a network consists of, for people (convoy/net.h). */
 #include <string.h>
 
+#include "src/base/mem.h"
 #include "src/nn/graph.h"
 #include "src/nn/plan.h"
 
@@ -23,7 +24,8 @@ bool cvy_net_layer(const cvy_net *net, int i, cvy_layer_info *out) {
     out->groups = l->kind == CVY_LAYER_CONV2D ? l->groups : 1;
   }
   for (int k = 0; k < 2; k++)
-    if (l->param[k] >= 0) out->params += net->layout.params[l->param[k]].elems;
+    if (l->param[k] >= 0 && !net->layout.params[l->param[k]].fixed)
+      out->params += net->layout.params[l->param[k]].elems;
   if (l->kind == CVY_LAYER_CONV2D || l->kind == CVY_LAYER_LINEAR)
     out->multiply_adds = (double)net->layout.params[l->param[0]].elems * l->shape.h * l->shape.w;
   return true;
@@ -32,17 +34,23 @@ bool cvy_net_layer(const cvy_net *net, int i, cvy_layer_info *out) {
 cvy_status cvy_net_memory(const cvy_net *net, int n, cvy_memory_use use, size_t *bytes) {
   cvy_status status = CVY_OK;
   cvy_plan *plan = NULL;
+  bool *frozen = NULL;
   *bytes = 0;
   CVY_REQUIRE(cvy_net_layer_count(net) && n >= 1 && n <= cvy_net_indexable(net), CVY_E_ARGUMENT,
               "memory of %d samples: the network is not finished, or takes 1 to %d samples at a time", n,
               net ? cvy_net_indexable(net) : 0);
   CVY_REQUIRE(use == CVY_MEMORY_TRAINING || use == CVY_MEMORY_RECOMPUTE || use == CVY_MEMORY_INFERENCE, CVY_E_ARGUMENT,
               "memory: there is no use %d", (int)use);
+  frozen = cvy_calloc((size_t)net->n_layers, sizeof *frozen);
+  CVY_REQUIRE(frozen, CVY_E_MEMORY, "out of host memory");
+  cvy_layout_find_frozen(&net->layout, frozen);
+  const bool inference = use == CVY_MEMORY_INFERENCE;
   const cvy_plan_params params = {
-      .n = n, .inference = use == CVY_MEMORY_INFERENCE, .recompute = use == CVY_MEMORY_RECOMPUTE};
+      .n = n, .inference = inference, .recompute = use == CVY_MEMORY_RECOMPUTE, .frozen = inference ? NULL : frozen};
   CVY_TRY(cvy_plan_create(net, &params, &plan));
   *bytes = plan->slots_bytes;
 fail:
   cvy_plan_destroy(&plan);
+  cvy_free(frozen);
   return status;
 }

@@ -32,6 +32,7 @@ static void describe_param(const cvy_net *net, int layer, int which, cvy_param *
                    .decays = true,
                    .lr_factor = 1};
   snprintf(p->name, sizeof p->name, "%s.%s", l->name, which == 0 ? "weight" : "bias");
+  snprintf(p->owner, sizeof p->owner, "%s", l->name);
   if (l->kind == CVY_LAYER_BATCHNORM) {
     p->kind = which == 0 ? CVY_PARAM_BN_WEIGHT : CVY_PARAM_BN_BIAS;
   } else if (which == 1) {
@@ -49,6 +50,13 @@ static void describe_param(const cvy_net *net, int layer, int which, cvy_param *
   const size_t inputs = (size_t)p->r * (size_t)p->s * (size_t)p->c;
   p->elems = inputs * (size_t)p->k;
   p->size = inputs * (size_t)p->pitch;
+  const cvy_layer_param *const more = &l->more[which];
+  p->fixed = p->frozen = more->fixed;
+  if (!more->name[0]) return;
+  p->own = true;
+  snprintf(p->name, sizeof p->name, "%s", more->name);
+  p->rank = more->rank;
+  memcpy(p->dims, more->dims, sizeof p->dims);
 }
 
 static int count_params(const cvy_layer *l) { return l->order < 0 ? 0 : l->bias ? 2 : 1; }
@@ -74,21 +82,23 @@ static void list_params(cvy_net *net) {
     }
 }
 
-/* Flat order: last layer first, weight and bias of a layer side by side in one bucket. */
+/* Flat order: last layer first, weight and bias of a layer side by side in one bucket; constants behind the rest. */
 static cvy_status place_params(cvy_net *net) {
   cvy_status status = CVY_OK;
   cvy_layout *const layout = &net->layout;
-  for (int i = net->n_layers - 1; i >= 0; i--) {
-    const cvy_layer *const l = &net->layers[i];
-    if (l->param[0] < 0) continue;
-    for (int which = 0; which < 2 && l->param[which] >= 0; which++) {
-      cvy_param *const p = &layout->params[l->param[which]];
-      p->offset = layout->n_floats;
-      const size_t size = cvy_round_up(p->size, ALIGN_FLOATS);
-      CVY_REQUIRE(layout->n_floats <= SIZE_MAX / 8 - size, CVY_E_ARGUMENT, "the network has too many parameters");
-      layout->n_floats += size;
+  for (int fixed = 0; fixed < 2; fixed++)
+    for (int i = net->n_layers - 1; i >= 0; i--) {
+      const cvy_layer *const l = &net->layers[i];
+      for (int which = 0; which < 2 && l->param[which] >= 0; which++) {
+        cvy_param *const p = &layout->params[l->param[which]];
+        if (p->fixed != (fixed == 1)) continue;
+        p->offset = layout->n_floats;
+        const size_t size = cvy_round_up(p->size, ALIGN_FLOATS);
+        CVY_REQUIRE(layout->n_floats <= SIZE_MAX / 8 - size, CVY_E_ARGUMENT, "the network has too many parameters");
+        layout->n_floats += size;
+        if (fixed) layout->n_frozen_floats += size;
+      }
     }
-  }
 fail:
   return status;
 }
@@ -142,22 +152,21 @@ cvy_rule cvy_layout_rule(const cvy_layout *layout, size_t offset, size_t *end) {
   return (cvy_rule){.lr_factor = 1, .decays = true};
 }
 
-/* ---- another arrangement ---- */
-
-/* Name of a parameter's layer. */
-static void layer_name(const cvy_param *p, char out[sizeof p->name]) {
-  snprintf(out, sizeof p->name, "%s", p->name);
-  *strrchr(out, '.') = '\0';
+void cvy_layout_find_frozen(const cvy_layout *layout, bool *frozen) {
+  for (int i = 0; i < layout->n_params; i++) frozen[layout->params[i].layer] = true;
+  for (int i = 0; i < layout->n_params; i++)
+    if (!layout->params[i].frozen) frozen[layout->params[i].layer] = false;
+  for (int i = 0; i < layout->n_running; i++) frozen[layout->running[i].layer] = layout->running[i].frozen;
 }
+
+/* ---- another arrangement ---- */
 
 /* "layers: 0, 1, resnet_block2.0.conv3, …" */
 static void list_layers(const cvy_layout *layout, cvy_text *text) {
-  char name[sizeof layout->params->name];
   cvy_text_add(text, "layers: ");
   for (int i = 0; i < layout->n_params; i++) {
     if (i > 0 && layout->params[i].layer == layout->params[i - 1].layer) continue;
-    layer_name(&layout->params[i], name);
-    cvy_text_add(text, "%s%s", i ? ", " : "", name);
+    cvy_text_add(text, "%s%s", i ? ", " : "", layout->params[i].owner);
   }
 }
 
@@ -165,18 +174,18 @@ static cvy_status take_rules(cvy_layout *layout, const cvy_layout_params *params
   cvy_status status = CVY_OK;
   cvy_globs freeze = {0}, factors = {0};
   cvy_text there = {0};
-  char name[sizeof layout->params->name];
   int n_frozen = 0;
   CVY_TRY(cvy_globs_read("freeze", params->freeze, false, &freeze));
   CVY_TRY(cvy_globs_read("lr-mult", params->lr_mult, true, &factors));
   for (int i = 0; i < layout->n_params; i++) {
     cvy_param *const p = &layout->params[i];
     const int factor = cvy_globs_find(&factors, p->name);
-    layer_name(p, name);
-    p->frozen = cvy_globs_find(&freeze, name) >= 0;
+    p->frozen = cvy_globs_find(&freeze, p->owner) >= 0 || p->fixed;
     n_frozen += p->frozen;
     if (factor >= 0) p->lr_factor = (float)factors.value[factor];
-    p->decays = !params->decay_only_weights || p->kind == CVY_PARAM_CONV_WEIGHT || p->kind == CVY_PARAM_LINEAR_WEIGHT;
+    p->decays =
+        !params->decay_only_weights ||
+        ((p->kind == CVY_PARAM_CONV_WEIGHT || p->kind == CVY_PARAM_LINEAR_WEIGHT) && !cvy_param_is_by_channel(p));
   }
   for (int i = 0; i < layout->n_running; i++)
     layout->running[i].frozen = cvy_globs_find(&freeze, layout->running[i].name) >= 0;
@@ -245,22 +254,25 @@ fail:
 cvy_status cvy_layout_make(cvy_net *net) {
   cvy_status status = CVY_OK;
   cvy_layout *const layout = &net->layout;
-  size_t n_params = 0, n_running = 0, n_owners = 0;
+  size_t n_params = 0, n_running = 0;
   for (int i = 0; i < net->n_layers; i++) {
     n_params += (size_t)count_params(&net->layers[i]);
-    n_owners += count_params(&net->layers[i]) > 0;
     n_running += net->layers[i].kind == CVY_LAYER_BATCHNORM;
   }
   layout->params = cvy_calloc(n_params, sizeof *layout->params);
   layout->running = cvy_calloc(n_running, sizeof *layout->running);
-  layout->buckets = cvy_calloc(n_owners, sizeof *layout->buckets);
+  layout->buckets = cvy_calloc(n_params, sizeof *layout->buckets);
   layout->rules = cvy_calloc(n_params, sizeof *layout->rules);
   CVY_REQUIRE(layout->params && layout->running && layout->buckets && layout->rules, CVY_E_MEMORY,
               "out of host memory");
   CVY_REQUIRE(n_params > 0, CVY_E_ARGUMENT, "the network has no parameters: nothing could be trained");
   list_params(net);
   CVY_TRY(place_params(net));
+  CVY_REQUIRE(layout->n_frozen_floats < layout->n_floats, CVY_E_ARGUMENT,
+              "the network has constants alone and no parameters: nothing could be trained");
   make_buckets(layout, BUCKET_FLOATS);
+  layout->constants = net->constants;
+  layout->n_constants = net->n_constants;
   return CVY_OK;
 fail:
   cvy_layout_clear(layout);

@@ -22,7 +22,8 @@ typedef enum cvy_param_kind {
 } cvy_param_kind;
 
 typedef struct cvy_param {
-  char name[80]; /* "0.weight" */
+  char name[80];  /* "0.weight" */
+  char owner[64]; /* its layer's name */
   cvy_param_kind kind;
   int r, s, c, k, pitch; /* (r,s,c,pitch), k of pitch used; linear: r,s = its input's h,w; vectors: r=s=c=1 */
   int rank, dims[4];     /* in files: (k,c,r,s) | (k, c*r*s) | (k) */
@@ -30,11 +31,17 @@ typedef struct cvy_param {
   size_t offset, size;   /* in the flat vector, floats (size with padding, not with the gap behind) */
   int bucket;
   int layer;
-  bool frozen;
+  bool frozen;          /* in the part that training leaves as it is */
+  bool fixed;           /* a constant of the network: always frozen, `brought` is its value, it stands in no file */
+  bool own;             /* a name and shape of its own; its first value is `brought` under every initialisation */
   bool decays;          /* under weight decay */
   float lr_factor;      /* of the learning rate */
   const float *brought; /* the value that the network brings along, in files' order; NULL: none; the network's */
 } cvy_param;
+
+/* A number for each channel that the network's file has by itself: a factor, which is no weight of a product, or one
+ * that is added. */
+static inline bool cvy_param_is_by_channel(const cvy_param *p) { return p->own && p->elems == (size_t)p->k; }
 
 typedef struct cvy_running {
   char name[80]; /* layer name: "1" → "1.running_mean", "1.running_var", "1.num_batches_tracked" */
@@ -45,6 +52,15 @@ typedef struct cvy_running {
   bool frozen;
   const float *brought[2]; /* mean, variance, as of a parameter */
 } cvy_running;
+
+/* A tensor of the network's file that its graph computes with, and what it was taken for (convoy/net.h). */
+typedef struct cvy_constant {
+  char name[80];
+  int rank, dims[4];
+  size_t elems;
+  float *values; /* of a fixed one that stands in weights files, as PyTorch's buffers do; NULL: it does not */
+  bool fixed;    /* else a parameter, by a guess */
+} cvy_constant;
 
 typedef struct cvy_bucket {
   size_t offset, size;         /* floats; size includes gaps */
@@ -62,14 +78,16 @@ typedef struct cvy_layout {
   int n_params, n_running, n_buckets;
   cvy_param *params; /* in the builder's (PyTorch's) order */
   cvy_running *running;
-  /* In flat order: bucket 0 is finished first by backward. Behind the n_buckets are n_frozen_buckets of frozen layers,
-   * which have weights alone: nothing of them crosses or changes. */
+  /* In flat order: bucket 0 is finished first by backward. Behind the n_buckets are n_frozen_buckets of frozen
+   * parameters, which have weights alone: nothing of them crosses or changes. */
   cvy_bucket *buckets;
   size_t n_floats, n_running_floats;
   /* The frozen part, which training leaves as it is, at the end of both flat vectors; the last n_frozen_running batch
    * normalisations by offset. */
   int n_frozen_buckets, n_frozen_running;
   size_t n_frozen_floats, n_frozen_running_floats;
+  const cvy_constant *constants; /* the net's */
+  int n_constants;
   int n_rules; /* in flat order, over all buckets; 0: all parameters alike, lr_factor 1, with decay */
   cvy_rule *rules;
 } cvy_layout;
@@ -79,6 +97,9 @@ static inline int cvy_layout_stores(const cvy_layout *l) { return l->n_buckets +
 static inline size_t cvy_layout_trained(const cvy_layout *l) { return l->n_floats - l->n_frozen_floats; }
 static inline size_t cvy_layout_moving(const cvy_layout *l) { return l->n_running_floats - l->n_frozen_running_floats; }
 static inline bool cvy_layout_moves(const cvy_layout *l) { return l->n_running > l->n_frozen_running; }
+/* Per layer: nothing of it is trained. A batch normalisation with constants alone still takes the batch's statistics:
+ * that is frozen where its running values are. */
+void cvy_layout_find_frozen(const cvy_layout *layout, bool *frozen);
 /* How float `offset` is updated, and so all up to *end. */
 cvy_rule cvy_layout_rule(const cvy_layout *layout, size_t offset, size_t *end);
 

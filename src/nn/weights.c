@@ -47,23 +47,27 @@ cvy_status cvy_weights_pack_make(const cvy_layout *layout, const float *w, const
   const int copies = 1 + n_more;
   for (int i = 0; i < layout->n_params; i++) n_values += layout->params[i].elems * (size_t)copies;
   for (int i = 0; i < layout->n_running; i++) n_values += 2 * (size_t)layout->running[i].c;
+  const size_t n_tensors =
+      (size_t)layout->n_params * (size_t)copies + 3 * (size_t)layout->n_running + (size_t)layout->n_constants;
   *out = (cvy_weights_pack){
-      .tensors =
-          cvy_calloc((size_t)layout->n_params * (size_t)copies + 3 * (size_t)layout->n_running, sizeof *out->tensors),
+      .tensors = cvy_calloc(n_tensors, sizeof *out->tensors),
       .values = cvy_calloc(n_values, sizeof *out->values),
       .count = cvy_calloc(1, sizeof *out->count),
   };
   CVY_REQUIRE(out->tensors && out->values && out->count, CVY_E_MEMORY, "no memory to write %zu weights", n_values);
   *out->count = n_batches;
   float *dense = out->values;
-  for (int copy = 0; copy < copies; copy++)
+  cvy_st_tensor *t;
+  for (int copy = 0; copy < copies; copy++) {
     for (int i = 0; i < layout->n_params; i++) {
       const cvy_param *const p = &layout->params[i];
-      cvy_st_tensor *t = &out->tensors[out->n++];
-      snprintf(t->name, NAME_BYTES, "%s%s", copy ? more[copy - 1].prefix : "", p->name);
-      describe(t, "F32", p->rank, p->dims, dense, p->elems * sizeof(float));
-      cvy_param_to_dense(p, copy ? more[copy - 1].values : w, dense);
-      dense += p->elems;
+      if (!p->fixed) {
+        t = &out->tensors[out->n++];
+        snprintf(t->name, NAME_BYTES, "%s%s", copy ? more[copy - 1].prefix : "", p->name);
+        describe(t, "F32", p->rank, p->dims, dense, p->elems * sizeof(float));
+        cvy_param_to_dense(p, copy ? more[copy - 1].values : w, dense);
+        dense += p->elems;
+      }
       const cvy_running *const r = copy ? NULL : running_behind(layout, i);
       if (!r) continue;
       for (int k = 0; k < 2; k++) {
@@ -77,6 +81,14 @@ cvy_status cvy_weights_pack_make(const cvy_layout *layout, const float *w, const
       snprintf(t->name, NAME_BYTES, "%s.num_batches_tracked", r->name);
       describe(t, "I64", 0, NULL, out->count, sizeof *out->count);
     }
+    for (int i = 0; copy == 0 && i < layout->n_constants; i++) {
+      const cvy_constant *const c = &layout->constants[i];
+      if (!c->values) continue;
+      t = &out->tensors[out->n++];
+      snprintf(t->name, NAME_BYTES, "%s", c->name);
+      describe(t, "F32", c->rank, c->dims, c->values, c->elems * sizeof(float));
+    }
+  }
   return CVY_OK;
 fail:
   cvy_weights_pack_clear(out);
@@ -253,6 +265,25 @@ static bool is_state(const cvy_st_file *file, int i) {
 }
 static bool skips(const reader *r, const char *name) { return r->skip && cvy_globs_find(r->skip, name) >= 0; }
 
+/* Constants have the values of the network; a file may lack them. */
+static cvy_status check_constants(reader *r) {
+  cvy_status status = CVY_OK;
+  for (int i = 0; i < r->layout->n_constants; i++) {
+    const cvy_constant *const c = &r->layout->constants[i];
+    const cvy_st_tensor *t = NULL;
+    if (!c->values || skips(r, c->name)) continue;
+    CVY_TRY(take(r, c->name, true, c->rank, c->dims, true, &t));
+    for (size_t k = 0; t && !r->header_only && k < c->elems; k++) {
+      const float value = (float)float_types[float_type(t)].value(t->data, k);
+      CVY_REQUIRE(value == c->values[k], CVY_E_MISMATCH,
+                  "%s: value %zu of '%s' is %.9g: the network's file was taken to have a constant there, %.9g", r->path,
+                  k, c->name, (double)value, (double)c->values[k]);
+    }
+  }
+fail:
+  return status;
+}
+
 /* Checks that the file has every tensor, with the right type and shape, and no other. *n_batches: its largest count. */
 static cvy_status check_tensors(reader *r, const cvy_weights_more *more, int n_more, int64_t *n_batches) {
   cvy_status status = CVY_OK;
@@ -261,12 +292,14 @@ static cvy_status check_tensors(reader *r, const cvy_weights_more *more, int n_m
   *n_batches = 0;
   for (int i = 0; i < r->layout->n_params; i++) {
     const cvy_param *const p = &r->layout->params[i];
+    if (p->fixed) continue;
     if (!skips(r, p->name)) CVY_TRY(take(r, p->name, true, p->rank, p->dims, false, &t));
     for (int k = 0; k < n_more; k++) {
       prefixed_name(&more[k], p, name);
       CVY_TRY(take(r, name, true, p->rank, p->dims, false, &t));
     }
   }
+  CVY_TRY(check_constants(r));
   for (int i = 0; i < r->layout->n_running; i++) {
     const cvy_running *const b = &r->layout->running[i];
     for (int k = 0; k < 2; k++) {
@@ -312,7 +345,8 @@ static void say_converted(const reader *r) {
 static cvy_status check_skipped(const cvy_layout *layout, const cvy_globs *skip) {
   cvy_text there = {0};
   cvy_text_add(&there, "tensors: ");
-  for (int i = 0; i < layout->n_params; i++) cvy_text_add(&there, "%s%s", i ? ", " : "", layout->params[i].name);
+  for (int i = 0, n = 0; i < layout->n_params; i++)
+    if (!layout->params[i].fixed) cvy_text_add(&there, "%s%s", n++ ? ", " : "", layout->params[i].name);
   const cvy_status status = cvy_globs_check_used(skip, cvy_text_get(&there));
   cvy_text_clear(&there);
   return status;
@@ -345,6 +379,10 @@ static cvy_status unpack(const cvy_layout *layout, const cvy_st_file *file, cons
   *n_batches = count;
   for (int i = 0; i < layout->n_params; i++) {
     const cvy_param *const p = &layout->params[i];
+    if (p->fixed) {
+      if (p->brought) cvy_param_to_flat(p, p->brought, w);
+      continue;
+    }
     if (!skips(&r, p->name)) {
       fetch(&r, p->name, dense, p->elems);
       cvy_param_to_flat(p, dense, w);

@@ -385,7 +385,8 @@ static cvy_status make_residuals(const char *path, const cvy_layout *layout, con
   char prefix[24];
   size_t bytes, needed = 0;
   if (!has(file, "residual/", &bytes)) return CVY_OK;
-  for (int p = 0; p < layout->n_params; p++) needed += layout->params[p].elems * sizeof(float);
+  for (int p = 0; p < layout->n_params; p++)
+    if (!layout->params[p].fixed) needed += layout->params[p].elems * sizeof(float);
   c->residuals = cvy_calloc((size_t)c->n_shares, sizeof *c->residuals);
   CVY_REQUIRE(c->residuals, CVY_E_MEMORY, "no memory to read %s", path);
   for (int i = 0; i < c->n_shares; i++) {

@@ -42,9 +42,10 @@ static json_t *parameters_json(const cvy_layout *l) {
   for (int i = 0; i < l->n_params; i++) {
     const cvy_param *const p = &l->params[i];
     json_object_set_new(all, p->name,
-                        p->frozen ? json_string("frozen")
-                                  : json_sprintf("%zu values, lr-mult %.9g%s", p->elems, (double)p->lr_factor,
-                                                 p->decays ? "" : ", no decay"));
+                        p->fixed    ? json_string("constant")
+                        : p->frozen ? json_string("frozen")
+                                    : json_sprintf("%zu values, lr-mult %.9g%s", p->elems, (double)p->lr_factor,
+                                                   p->decays ? "" : ", no decay"));
   }
   return all;
 }
