@@ -90,16 +90,20 @@ static inline void put_value(bytes *graph, int field, const char *name, int64_t 
   put_message(graph, field, &v);
 }
 
-static inline const char *write_file(const bytes *graph, int64_t opset) {
+/* producer: the program that is said to have written it; NULL: none. */
+static inline const char *write_file_by(const bytes *graph, int64_t opset, const char *producer) {
   bytes model = {.n = 0}, o = {.n = 0};
   const char *const path = check_path("hand.onnx");
   put_int(&o, 2, opset);
   put_int(&model, 1, 8);
+  if (producer) put_text(&model, 2, producer);
   put_message(&model, 7, graph);
   put_message(&model, 8, &o);
   check_ok(cvy_file_put(path, &(cvy_piece){model.data, model.n}, 1));
   return path;
 }
+
+static inline const char *write_file(const bytes *graph, int64_t opset) { return write_file_by(graph, opset, NULL); }
 
 /* ---- the same in short ---- */
 
@@ -143,8 +147,8 @@ static inline void put_op(bytes *graph, const char *op, const char *inputs, cons
   put_message(graph, 1, &n);
 }
 
-/* An initialiser of float32: first, first + 1, ... */
-static inline void put_floats(bytes *graph, const char *name, const char *shape, float first) {
+/* A tensor of float32: first, first + step, ... */
+static inline bytes onnx_floats(const char *name, const char *shape, float first, float step) {
   bytes t = {.n = 0};
   int64_t dims[8], elems = 1;
   float values[512];
@@ -154,11 +158,48 @@ static inline void put_floats(bytes *graph, const char *name, const char *shape,
     elems *= dims[i];
   }
   assert_true(elems <= (int64_t)(sizeof values / sizeof *values));
-  for (int64_t i = 0; i < elems; i++) values[i] = first + (float)i;
+  for (int64_t i = 0; i < elems; i++) values[i] = first + step * (float)i;
   put_int(&t, 2, 1);
   put_text(&t, 8, name);
   put_bytes(&t, 9, values, (size_t)elems * sizeof *values);
+  return t;
+}
+
+/* An initialiser of them. */
+static inline void put_floats_by(bytes *graph, const char *name, const char *shape, float first, float step) {
+  const bytes t = onnx_floats(name, shape, first, step);
   put_message(graph, 5, &t);
+}
+static inline void put_floats(bytes *graph, const char *name, const char *shape, float first) {
+  put_floats_by(graph, name, shape, first, 1);
+}
+
+/* A Constant node that makes them. */
+static inline void put_constant(bytes *graph, const char *name, const char *shape, float first, float step) {
+  const bytes t = onnx_floats("", shape, first, step);
+  bytes n = {.n = 0}, a = {.n = 0};
+  put_text(&n, 2, name);
+  put_text(&n, 3, name);
+  put_text(&n, 4, "Constant");
+  put_text(&a, 1, "value");
+  put_message(&a, 5, &t);
+  put_message(&n, 5, &a);
+  put_message(graph, 1, &n);
+}
+
+/* What PyTorch's newer exporter says of an initialiser: "PARAMETER", or "BUFFER" that a state_dict has or has not. */
+static inline void put_kind(bytes *graph, const char *name, const char *kind, const char *persistent) {
+  static const char *const keys[2] = {"pkg.torch.export.graph_signature.InputSpec.kind",
+                                      "pkg.torch.export.graph_signature.InputSpec.persistent"};
+  bytes v = {.n = 0};
+  put_text(&v, 1, name);
+  for (int i = 0; i < 2; i++) {
+    bytes p = {.n = 0};
+    put_text(&p, 1, keys[i]);
+    put_text(&p, 2, i ? persistent : kind);
+    put_message(&v, 4, &p);
+  }
+  put_message(graph, 13, &v);
 }
 
 /* One of int64, a list. */

@@ -402,16 +402,31 @@ CHECK_TEST(computed_pads) {
   check_window(one(d, &g, "Conv", "a c.weight", "", 17), "5,4,1,1,3,1,-3,1");
 }
 
-/* A matrix of (out, in) as PyTorch has it, from either order in the file, with its factors. */
+/* The layer multiplies all of its n channels by a number, which is not trained. */
+static void check_factor(const cvy_net *net, int layer, int n, float factor) {
+  const cvy_layer *const l = &net->layers[layer];
+  const cvy_param *const p = &net->layout.params[l->param[0]];
+  assert_int_equal(l->kind, CVY_LAYER_CONV2D);
+  assert_int_equal(l->groups, n);
+  assert_false(l->bias);
+  assert_true(p->fixed && p->frozen);
+  for (int i = 0; i < n; i++) assert_true(p->brought[i] == factor);
+}
+
+/* A matrix of (out, in) as PyTorch has it, from either order in the file. Its values are the file's: factors are layers
+ * in front of it and behind it, which are not trained. */
 CHECK_TEST(matrices) {
   static const struct {
     const char *op, *inputs, *attributes;
-    bool turned;
-    float factor, bias_factor;
-  } cases[] = {{"Gemm", "f w b", "transB=1 alpha=0.5f beta=2.0f", false, 0.5f, 2},
-               {"Gemm", "f w b", "", true, 1, 1},
-               {"MatMul", "f w", "", true, 1, 0},
-               {"Gemm", "f w b", "alpha=3.0f", true, 3, 1}};
+    bool turned, bias;
+    float before, behind; /* 1: no layer */
+  } cases[] = {{"Gemm", "f w b", "transB=1 alpha=0.5f beta=2.0f", false, true, 0.25f, 2},
+               {"Gemm", "f w b", "", true, true, 1, 1},
+               {"MatMul", "f w", "", true, false, 1, 1},
+               {"Gemm", "f w b", "alpha=3.0f", true, true, 3, 1},
+               {"Gemm", "f w b", "alpha=2.0f beta=2.0f", true, true, 1, 2},
+               {"Gemm", "f w b", "beta=0.0f", true, false, 1, 1},
+               {"Gemm", "f w", "alpha=2.0f", true, false, 1, 2}};
   if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     if (!check_case(d, "%s %s", cases[i].op, cases[i].attributes)) continue;
@@ -423,13 +438,17 @@ CHECK_TEST(matrices) {
     put_floats(&g, "b", "3,", 5);
     put_op(&g, cases[i].op, cases[i].inputs, "y", cases[i].attributes);
     const cvy_net *const net = import(d, &g, 17);
-    const cvy_layer *const l = &net->layers[net->output];
+    const int linear = 2 + (cases[i].before != 1);
+    const cvy_layer *const l = &net->layers[linear];
+    assert_int_equal(net->n_layers, linear + 1 + (cases[i].behind != 1));
+    assert_int_equal(l->kind, CVY_LAYER_LINEAR);
     const float *const w = net->layout.params[l->param[0]].brought;
     for (int r = 0; r < 3; r++)
-      for (int c = 0; c < 4; c++)
-        assert_true(w[r * 4 + c] == cases[i].factor * (float)(cases[i].turned ? 1 + c * 3 + r : 1 + r * 4 + c));
-    assert_int_equal(l->bias, cases[i].bias_factor != 0);
-    if (l->bias) assert_true(net->layout.params[l->param[1]].brought[1] == cases[i].bias_factor * 6);
+      for (int c = 0; c < 4; c++) assert_true(w[r * 4 + c] == (float)(cases[i].turned ? 1 + c * 3 + r : 1 + r * 4 + c));
+    assert_int_equal(l->bias, cases[i].bias);
+    if (l->bias) assert_true(net->layout.params[l->param[1]].brought[1] == 6);
+    if (cases[i].before != 1) check_factor(net, linear - 1, 4, cases[i].before);
+    if (cases[i].behind != 1) check_factor(net, linear + 1, 3, cases[i].behind);
     check_case_end(d);
   }
 }

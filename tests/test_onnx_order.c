@@ -149,7 +149,7 @@ CHECK_TEST(channels) {
       {"with all dimensions",
        {{"Transpose", "x", "t", "perm=0,2,3,1"}, {"Mul", "t wide", "u", ""}, {"Transpose", "u", "r", "perm=0,3,1,2"}},
        4,
-       true,
+       false,
        NULL},
       {"joined behind",
        {{"Transpose", "x", "t", "perm=0,2,3,1"},

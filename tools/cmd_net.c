@@ -34,7 +34,9 @@ static const option_table table = {
         "Lists the layers of a network: kind with kernel, stride and groups, the layers that it reads, the shape of\n"
         "what it makes (channels, height, width), parameters, and millions of multiply-adds of a forward pass per\n"
         "image. Says how much memory training and evaluation take on a device: for the weights once, and for each\n"
-        "image of its share.\n"
+        "image of its share. Of an ONNX file it lists the tensors that could be parameters or constants (a factor for\n"
+        "each channel, filters that blur, mean and deviation of pictures) with what they are taken for: constants are\n"
+        "not trained. --freeze of train leaves the layer of a parameter as it is, too.\n"
         "Nodes of an ONNX file that cannot be taken are all named, with exit status 2.",
 };
 
@@ -106,6 +108,30 @@ static void widths_of(const cvy_net *net, int *kinds, int *names) {
   if (*names > room) *names = room > NAME_LEAST ? room : NAME_LEAST;
 }
 
+static int count_parameters(const cvy_net *net) {
+  int n = 0;
+  for (int i = 0; i < cvy_net_param_count(net); i++) {
+    cvy_param_info info;
+    n += cvy_net_param(net, i, &info) && !info.fixed;
+  }
+  return n;
+}
+
+/* "constants taken as fixed: mean (3x1x1), std (3x1x1)" */
+static void print_constants(const cvy_net *net, bool fixed) {
+  int n = 0;
+  for (int i = 0; i < cvy_net_constant_count(net); i++) {
+    cvy_constant_info c;
+    if (!cvy_net_constant(net, i, &c) || c.fixed != fixed) continue;
+    printf("%s", n++ ? ", " : fixed ? "constants taken as fixed, not trained: " : "constants taken as parameters: ");
+    class_cell(stdout, c.name, (int)strlen(c.name), true);
+    printf(" (");
+    for (int d = 0; d < c.rank; d++) printf("%s%d", d ? "x" : "", c.dims[d]);
+    printf("%s)", c.rank ? "" : "one number");
+  }
+  if (n) printf("\n");
+}
+
 static int print(const cvy_net *net) {
   enum { IMAGES = 32 };
   static const char *const uses[] = {"training", "training with --recompute", "evaluation"};
@@ -127,8 +153,10 @@ static int print(const cvy_net *net) {
     params += l.params;
     multiply_adds += l.multiply_adds;
   }
-  printf("\n%zu parameters in %d tensors, %.0f multiply-adds forward per image\n", params, cvy_net_param_count(net),
+  printf("\n%zu parameters in %d tensors, %.0f multiply-adds forward per image\n", params, count_parameters(net),
          multiply_adds);
+  print_constants(net, true);
+  print_constants(net, false);
   printf("memory of a device: %.1f MiB for weights, gradients and momentum; for each image of its share\n",
          3 * 4.0 * (double)params / (1 << 20));
   for (int use = 0; use < 3; use++) {

@@ -83,6 +83,7 @@ static cvy_status list_values(cvy_onnx_import_state *im) {
     CVY_REQUIRE(v, CVY_E_FORMAT, "%s: there are two initialisers '%.100s'", path, text_of(g->initializer[i]->name));
     v->kind = CVY_ONNX_TENSOR;
     v->tensor = g->initializer[i];
+    v->title = v->name;
   }
   for (size_t i = 0; i < g->n_node; i++)
     for (size_t k = 0; k < g->node[i]->n_output; k++) {
@@ -290,7 +291,7 @@ static cvy_status declare_layers(cvy_onnx_import_state *im) {
     const cvy_onnx_node *const n = im->graph->node[i];
     const int input = makes_needed(im, n) ? cvy_onnx_weight_input(n) : -1;
     if (input < 0 || (size_t)input >= n->n_input) continue;
-    cvy_onnx_value *const v = cvy_onnx_find(im, n->input[input]);
+    cvy_onnx_value *const v = cvy_onnx_names_layer(im, n, (size_t)input);
     if (v && v->tensor && v->kind == CVY_ONNX_TENSOR) v->used = true;
   }
   CVY_TRY(label_weights(im));
@@ -307,8 +308,24 @@ fail:
 
 /* ---- parameters ---- */
 
+/* One number of the file, so often as there are outputs. */
+static cvy_status read_spread(cvy_onnx_import_state *im, const cvy_onnx_weight *w, float **values, size_t *n) {
+  cvy_status status = CVY_OK;
+  float *one = NULL;
+  size_t there;
+  *n = (size_t)w->spread;
+  CVY_TRY(cvy_onnx_floats(im->file, w->value->tensor, w->value->name, &one, &there));
+  *values = cvy_alloc_unset(*n, sizeof **values);
+  CVY_REQUIRE(*values, CVY_E_MEMORY, "no memory for the %zu values of '%s'", *n, w->name);
+  for (size_t i = 0; i < *n; i++) (*values)[i] = one[there > 1 ? i : 0];
+fail:
+  cvy_free(one);
+  return status;
+}
+
 /* A parameter as the file has it; without a value weights of 1, a bias of 0. */
 static cvy_status read_weight(cvy_onnx_import_state *im, const cvy_onnx_weight *w, float **values, size_t *n) {
+  if (w->value && w->spread) return read_spread(im, w, values, n);
   if (w->value) return cvy_onnx_floats(im->file, w->value->tensor, w->value->name, values, n);
   *n = (size_t)w->by->n;
   *values = cvy_alloc_unset(*n, sizeof **values);
@@ -361,7 +378,6 @@ static cvy_status bring_weight(cvy_onnx_import_state *im, const cvy_onnx_weight 
   for (size_t i = 0; i < n && w->not_negative; i++)
     CVY_REQUIRE(out[i] >= 0, CVY_E_FORMAT, "%s: value %zu of tensor '%.100s' is %g: a variance is not negative",
                 im->file->path, i, w->value->name, (double)out[i]);
-  for (size_t i = 0; i < n && w->scale != 1; i++) out[i] *= w->scale;
   if (w->by) scale_outputs(w, out, n);
   CVY_TRY(cvy_net_bring(im->net, w->name, out, n));
 fail:
@@ -411,6 +427,7 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
   CVY_TRY(list_values(&im));
   CVY_TRY(begin(&im, (const int[]){channels, height, width}));
   CVY_TRY(find_needed(&im, &output));
+  cvy_onnx_read_origins(&im);
   CVY_TRY(declare_layers(&im));
   take_nodes(&im);
   if (output->kind == CVY_ONNX_FORMULA) (void)cvy_onnx_make_formula(&im, output);
@@ -425,7 +442,9 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
   CVY_REQUIRE(!output->flat || !output->last, CVY_E_UNSUPPORTED,
               "%s: its output '%.100s' is a row of pixels with their channels behind: one of classes is possible", path,
               output->name);
-  CVY_TRY(cvy_net_finish(im.net, output->node));
+  cvy_node last;
+  CVY_TRY(cvy_onnx_end(&im, output, &last));
+  CVY_TRY(cvy_net_finish(im.net, last));
   for (size_t i = 0; i < im.n_weights; i++) CVY_TRY(bring_weight(&im, &im.weights[i]));
   tell(&im);
   *out = im.net;

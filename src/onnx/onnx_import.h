@@ -31,10 +31,29 @@ enum {
   CVY_ONNX_BATCH = -2
 }; /* BATCH: a whole number that stands for the batch's size */
 
+/* The use of a tensor of the file. */
+typedef enum cvy_onnx_use {
+  CVY_ONNX_USE_OTHER,
+  CVY_ONNX_USE_FILTERS,
+  CVY_ONNX_USE_GAMMA, /* of a batch normalisation */
+  CVY_ONNX_USE_BETA
+} cvy_onnx_use;
+
+/* How a number for each channel that is added or multiplied by is taken. */
+typedef enum cvy_onnx_role {
+  CVY_ONNX_CONSTANT, /* not trained */
+  CVY_ONNX_FREE,     /* a parameter by itself */
+  CVY_ONNX_FOLDED    /* made of parameters by an exporter: it becomes part of the layer in front */
+} cvy_onnx_role;
+
+/* The kind of a tensor in the exporter's own words. */
+typedef enum cvy_onnx_said { CVY_ONNX_SAID_NOTHING, CVY_ONNX_SAID_PARAMETER, CVY_ONNX_SAID_BUFFER } cvy_onnx_said;
+
 /* The value that a name stands for. */
 typedef struct cvy_onnx_value {
   const char *name;  /* the file's */
   const char *label; /* of a TENSOR: the name of its layer */
+  const char *title; /* of a TENSOR: the name of what a Reshape or the like has shaped */
   cvy_onnx_kind kind;
   bool needed;   /* the output depends on it */
   int n_readers; /* nodes that need it */
@@ -46,6 +65,9 @@ typedef struct cvy_onnx_value {
   const cvy_onnx_tensor *tensor;
   bool transposed;                    /* TENSOR: a matrix, rows and columns swapped */
   bool used;                          /* TENSOR: it is a layer's parameter already */
+  bool by_node;                       /* TENSOR: a Constant node made it */
+  cvy_onnx_said said;                 /* TENSOR */
+  bool temporary;                     /* TENSOR: a buffer that no state_dict holds */
   int n_view;                         /* TENSOR: dimensions that a Reshape gave it; 0: its own */
   int64_t view[4];                    /* these */
   int pad[4];                         /* PADDED: rows above, columns left, rows below, columns right; else 0 */
@@ -74,14 +96,18 @@ typedef struct cvy_onnx_formula {
   double again[CVY_ONNX_PLACES];
 } cvy_onnx_formula;
 
-/* x[c] * scale[c] + shift[c] behind a layer (onnx_channels.c). */
+/* x[c] * scale[c] + shift[c] behind a layer (onnx_channels.c). FREE: at most a factor and then a shift, whose values
+ * are those of tensors; else the numbers hold all steps. */
 typedef struct cvy_onnx_channels {
   struct cvy_onnx_channels *next; /* made before */
   cvy_node of, made;              /* the layer in front; the one that computes it, -1: none yet */
   bool alone;                     /* nothing else reads the layer in front */
-  char name[64];                  /* of a layer of its own */
-  int n;                          /* channels */
-  double numbers[];               /* scale, shift */
+  cvy_onnx_role role;
+  bool scales, shifts;
+  const struct cvy_onnx_value *factor, *shift; /* FREE; NULL: none */
+  char name[64];                               /* of a layer of its own */
+  int n;                                       /* channels */
+  double numbers[];                            /* scale, shift */
 } cvy_onnx_channels;
 
 /* A parameter's value, for when the network is finished. */
@@ -91,8 +117,8 @@ typedef struct cvy_onnx_weight {
   bool transposed;             /* rows and columns are to be swapped */
   bool not_negative;           /* a variance */
   bool is_bias;
-  float scale;
   const cvy_onnx_channels *by; /* for each output; NULL: none */
+  int spread;                  /* one number, which stands so often; 0: as they are */
   int pixels[3];               /* a matrix takes rows x columns x channels; zeros: channels x rows x columns */
 } cvy_onnx_weight;
 
@@ -120,6 +146,9 @@ typedef struct cvy_onnx_import_state {
   int visit;                   /* number of the last search in them */
   cvy_onnx_channels *channels; /* all of them */
   int64_t samples;             /* of the input as the file has it, where shapes in the file repeat it; 0: open */
+  bool has_torch_names;        /* names of PyTorch's parameters */
+  bool has_weights;            /* initialisers that are weights: not all come from Constant nodes */
+  cvy_ending ending;           /* a LogSoftmax that was left out */
   int n_refused;
   int n_dropouts, n_unnamed; /* to be logged at the end */
   cvy_status status;         /* first failure of another kind: the import ends */
@@ -140,10 +169,33 @@ bool cvy_onnx_make_formula(cvy_onnx_import_state *im, cvy_onnx_value *v);
 /* Input i, one number of the file; `absent` if there is no such input. False: refused. */
 bool cvy_onnx_number(cvy_onnx_import_state *im, size_t i, const char *what, double absent, double *out);
 
+/* [onnx_constants.c] Reads the file's words on its tensors; after the needed ones are known. */
+void cvy_onnx_read_origins(cvy_onnx_import_state *im);
+/* A name that a state_dict may have: no program's own ("onnx::Mul_25", "17", "/1/Constant_output_0"). Pure. */
+bool cvy_onnx_is_parameters_name(const char *name);
+/* The tensor is an initialiser with such a name. */
+bool cvy_onnx_has_name(const cvy_onnx_value *v);
+bool cvy_onnx_is_constant(cvy_onnx_import_state *im, const cvy_onnx_value *v, cvy_onnx_use use);
+/* Of a number for each channel that the operator op adds and so on; on_pictures: nothing but constants in front. */
+cvy_onnx_role cvy_onnx_role_of(cvy_onnx_import_state *im, const cvy_onnx_value *v, const char *op, bool on_pictures);
+/* For convoy net, and of a buffer its value for weights files. */
+void cvy_onnx_note(cvy_onnx_import_state *im, const cvy_onnx_value *v, bool fixed);
+/* The weight (0) or bias (1) of the new layer `node`, whose value was added under the layer's name, is v: a constant,
+ * or a parameter that gets its own name. */
+void cvy_onnx_settle(cvy_onnx_import_state *im, cvy_node node, int which, const cvy_onnx_value *v, cvy_onnx_use use,
+                     bool fixed);
+
+/* [onnx_ending.c] The network ends; *output is the node to finish it with. */
+cvy_status cvy_onnx_end(cvy_onnx_import_state *im, cvy_onnx_value *output, cvy_node *out);
+
 /* [onnx_channels.c] Takes im->node if it multiplies each channel by a number of the file, or adds one: true. */
 bool cvy_onnx_try_channels(cvy_onnx_import_state *im);
 /* A value that is CHANNELS becomes a layer, or part of the one in front; false: the import fails. */
 bool cvy_onnx_make_channels(cvy_onnx_import_state *im, cvy_onnx_value *v);
+/* A layer that multiplies everything that x makes by a number, which is not trained; -1: the import fails. */
+cvy_node cvy_onnx_multiply(cvy_onnx_import_state *im, cvy_node x, float number, const char *name);
+/* The parameter LAYER.SUFFIX of the list; NULL: none. */
+cvy_onnx_weight *cvy_onnx_find_weight(const cvy_onnx_import_state *im, const char *layer, const char *suffix);
 
 /* [onnx_order.c] Take im->node, which gives a tensor of samples another shape, or depends on which it has. */
 void cvy_onnx_take_flatten(cvy_onnx_import_state *im);
@@ -183,6 +235,8 @@ cvy_onnx_weight *cvy_onnx_add_weight(cvy_onnx_import_state *im, const cvy_onnx_v
                                      const char *suffix);
 /* The name of a layer whose weight has this name: without ".weight", and with '_' for what a name may not have. */
 void cvy_onnx_layer_name(const char *tensor, char out[64]);
+/* The value whose name the node's layer gets; NULL: there is none. `weight`: the input that is its weight. */
+cvy_onnx_value *cvy_onnx_names_layer(const cvy_onnx_import_state *im, const cvy_onnx_node *node, size_t weight);
 /* The input of a node that is a layer's weight; -1: it has none. Pure. */
 int cvy_onnx_weight_input(const cvy_onnx_node *node);
 

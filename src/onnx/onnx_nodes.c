@@ -22,6 +22,7 @@ void cvy_onnx_layer_name(const char *tensor, char out[64]) {
   static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
   size_t n = strlen(tensor);
   if (n > 7 && !strcmp(tensor + n - 7, ".weight")) n -= 7;
+  else if (n > 13 && !strcmp(tensor + n - 13, ".running_mean")) n -= 13;
   const size_t first = n > 63 ? n - 63 : 0; /* the end of a name tells more than its begin */
   memcpy(out, tensor + first, n - first);
   out[n - first] = '\0';
@@ -38,6 +39,15 @@ int cvy_onnx_weight_input(const cvy_onnx_node *n) {
   return -1;
 }
 
+/* A batch normalisation without a weight of PyTorch's (affine=False) is called like its running mean. */
+value *cvy_onnx_names_layer(const state *im, const cvy_onnx_node *node, size_t weight) {
+  value *const v = cvy_onnx_find(im, node->input[weight]);
+  if (!v || strcmp(node->op_type, "BatchNormalization") != 0 || node->n_input < 4 || cvy_onnx_has_name(v)) return v;
+  value *const mean = cvy_onnx_find(im, node->input[3]);
+  const size_t n = mean ? strlen(mean->name) : 0;
+  return n > 13 && !strcmp(mean->name + n - 13, ".running_mean") ? mean : v;
+}
+
 cvy_onnx_weight *cvy_onnx_add_weight(state *im, const value *v, const char *layer, const char *suffix) {
   cvy_onnx_weight *const list = cvy_grow(im->weights, im->n_weights, &im->weights_capacity, 64, sizeof *list);
   if (!list) {
@@ -47,14 +57,16 @@ cvy_onnx_weight *cvy_onnx_add_weight(state *im, const value *v, const char *laye
   }
   im->weights = list;
   cvy_onnx_weight *const w = &list[im->n_weights++];
-  *w = (cvy_onnx_weight){
-      .value = v, .not_negative = !strcmp(suffix, "running_var"), .is_bias = !strcmp(suffix, "bias"), .scale = 1};
+  *w =
+      (cvy_onnx_weight){.value = v, .not_negative = !strcmp(suffix, "running_var"), .is_bias = !strcmp(suffix, "bias")};
   snprintf(w->name, sizeof w->name, "%s.%s", layer, suffix);
   return w;
 }
 
-/* v becomes LAYER.SUFFIX; NULL: refused. Vectors may be several layers': exporters write equal ones once. */
-static cvy_onnx_weight *take_weight(state *im, value *v, const char *layer, const char *suffix) {
+/* v becomes LAYER.SUFFIX; NULL: refused. Vectors may be several layers': exporters write equal ones once. So may
+ * constants. */
+static cvy_onnx_weight *take_weight(state *im, value *v, const char *layer, const char *suffix, bool constant) {
+  if (constant) return cvy_onnx_add_weight(im, v, layer, suffix);
   if (v->used && v->tensor->n_dims > 1) {
     cvy_onnx_refuse(im, "'%.100s' is a parameter of another layer already: no two layers can share one", v->name);
     return NULL;
@@ -72,9 +84,10 @@ static bool is_vector(const value *v, int64_t n) {
          v->tensor->dims[v->tensor->n_dims - 1] == n;
 }
 
-static void name_layer(state *im, const value *weight, char out[64]) {
+static void name_layer(state *im, const value *weight, bool constant, char out[64]) {
   const size_t n = strlen(weight->label);
   cvy_onnx_layer_name(weight->label, out);
+  if (constant || (im->has_torch_names && cvy_onnx_has_name(weight))) return;
   if (n < 8 || strcmp(weight->label + n - 7, ".weight")) im->n_unnamed++;
 }
 
@@ -208,8 +221,10 @@ static void take_conv(state *im) {
                     dims[0], dims[1], dims[2], dims[3], groups, shape[0], b ? " and a bias" : "");
     return;
   }
-  name_layer(im, w, layer);
-  if (!take_weight(im, w, layer, "weight") || (b && !take_weight(im, b, layer, "bias"))) return;
+  const bool fixed = cvy_onnx_is_constant(im, w, CVY_ONNX_USE_FILTERS),
+             fixed_bias = b && cvy_onnx_is_constant(im, b, CVY_ONNX_USE_OTHER);
+  name_layer(im, w, fixed, layer);
+  if (!take_weight(im, w, layer, "weight", fixed) || (b && !take_weight(im, b, layer, "bias", fixed_bias))) return;
   const cvy_conv2d_spec spec = {.filters = (int)dims[0],
                                 .kernel = {win.kernel[0], win.kernel[1]},
                                 .stride = {win.stride[0], win.stride[1]},
@@ -218,7 +233,10 @@ static void take_conv(state *im) {
                                 .dilation = {win.dilation[0], win.dilation[1]},
                                 .groups = (int)groups,
                                 .no_bias = !b};
-  cvy_onnx_make(im, cvy_net_conv2d(im->net, x->node, layer, &spec), false);
+  const cvy_node node = cvy_net_conv2d(im->net, x->node, layer, &spec);
+  cvy_onnx_settle(im, node, 0, w, CVY_ONNX_USE_FILTERS, fixed);
+  if (b) cvy_onnx_settle(im, node, 1, b, CVY_ONNX_USE_BETA, fixed_bias);
+  cvy_onnx_make(im, node, false);
 }
 
 static void take_batchnorm(state *im) {
@@ -251,38 +269,60 @@ static void take_batchnorm(state *im) {
       cvy_onnx_refuse(im, "its input '%.100s' is no vector of %d numbers, one per channel", p[i]->name, shape[0]);
       return;
     }
-  name_layer(im, p[0], layer);
+  const bool fixed[4] = {cvy_onnx_is_constant(im, p[0], CVY_ONNX_USE_GAMMA),
+                         cvy_onnx_is_constant(im, p[1], CVY_ONNX_USE_BETA)};
+  name_layer(im, cvy_onnx_names_layer(im, im->node, 1), fixed[0], layer);
   for (size_t i = 0; i < 4; i++)
-    if (!take_weight(im, p[i], layer, names[i])) return;
+    if (!take_weight(im, p[i], layer, names[i], fixed[i])) return;
   /* 1 - 0.9 in float32 is 0.10000002: the file's digits, of which 7 count, become those of PyTorch again */
   const cvy_batchnorm_spec spec = {.eps = eps, .momentum = (float)(rint((1 - (double)momentum) * 1e7) * 1e-7)};
-  cvy_onnx_make(im, cvy_net_batchnorm(im->net, x->node, layer, &spec), x->flat);
+  const cvy_node node = cvy_net_batchnorm(im->net, x->node, layer, &spec);
+  for (int i = 0; i < 2; i++)
+    if (fixed[i]) cvy_onnx_settle(im, node, i, p[i], i ? CVY_ONNX_USE_BETA : CVY_ONNX_USE_GAMMA, true);
+  cvy_onnx_make(im, node, x->flat);
 }
 
-/* x times the matrix (in,out), or as PyTorch has it (out,in), plus a bias. */
-static void add_linear(state *im, const value *x, value *w, bool by_rows, value *b, float alpha, float beta) {
+/* x times the matrix (in,out), or as PyTorch has it (out,in), plus a bias. Of `before` times x, and all of it times
+ * `behind`: numbers of the file that are not trained. */
+static void add_linear(state *im, const value *x, value *w, bool by_rows, value *b, float before, float behind) {
   int shape[3];
   char layer[64];
   cvy_onnx_shape_of(im, x, shape);
   const bool out_first = by_rows != w->transposed; /* as the tensor lies in the file */
   const int64_t inputs = w->tensor->dims[out_first ? 1 : 0], outputs = w->tensor->dims[out_first ? 0 : 1];
-  if (inputs != (int64_t)shape[0] * shape[1] * shape[2] || !small(outputs, 1) || (b && !is_vector(b, outputs))) {
+  const bool fixed = cvy_onnx_is_constant(im, w, CVY_ONNX_USE_FILTERS),
+             fixed_bias = b && cvy_onnx_is_constant(im, b, CVY_ONNX_USE_OTHER);
+  size_t n_bias = 0;
+  const bool one = b && outputs > 1 && cvy_onnx_elems(b->tensor, &n_bias) && n_bias == 1;
+  if (one && !fixed_bias) {
+    cvy_onnx_refuse(im, "its bias '%.100s' is one number for all %" PRId64 " outputs: one for each is possible",
+                    b->name, outputs);
+    return;
+  }
+  if (inputs != (int64_t)shape[0] * shape[1] * shape[2] || !small(outputs, 1) ||
+      (b && !one && !is_vector(b, outputs))) {
     cvy_onnx_refuse(im,
                     "its matrix takes %" PRId64 " values and gives %" PRId64 ", for %dx%dx%d values%s: they do not fit",
                     inputs, outputs, shape[0], shape[1], shape[2], b ? " and a bias" : "");
     return;
   }
-  name_layer(im, w, layer);
-  cvy_onnx_weight *const matrix = take_weight(im, w, layer, "weight");
+  name_layer(im, w, fixed, layer);
+  cvy_onnx_weight *const matrix = take_weight(im, w, layer, "weight", fixed);
   if (!matrix) return;
-  matrix->transposed = !out_first, matrix->scale = alpha;
+  matrix->transposed = !out_first;
   if (x->last) memcpy(matrix->pixels, (const int[]){shape[1], shape[2], shape[0]}, sizeof matrix->pixels);
   if (b) {
-    cvy_onnx_weight *const bias = take_weight(im, b, layer, "bias");
+    cvy_onnx_weight *const bias = take_weight(im, b, layer, "bias", fixed_bias);
     if (!bias) return;
-    bias->scale = beta;
+    if (one) bias->spread = (int)outputs;
   }
-  cvy_onnx_make(im, cvy_net_linear(im->net, x->node, layer, (int)outputs, !b), true);
+  cvy_node node = x->node;
+  if (before != 1) node = cvy_onnx_multiply(im, node, before, layer);
+  const cvy_node linear = node = cvy_net_linear(im->net, node, layer, (int)outputs, !b);
+  cvy_onnx_settle(im, linear, 0, w, CVY_ONNX_USE_FILTERS, fixed);
+  if (b) cvy_onnx_settle(im, linear, 1, b, CVY_ONNX_USE_BETA, fixed_bias);
+  if (behind != 1 && node > 0) node = cvy_onnx_multiply(im, node, behind, layer);
+  if (im->status == CVY_OK) cvy_onnx_make(im, node, true);
 }
 
 /* Input i as what a linear layer takes. */
@@ -306,13 +346,20 @@ static void take_gemm(state *im) {
     return;
   }
   if (!w || (cvy_onnx_has_input(im, 2) && !b)) return;
-  if (!has_dims(w, 2) || !isfinite(alpha) || !isfinite(beta)) {
-    cvy_onnx_refuse(im, "alpha %g, beta %g, a matrix of %zu dimensions: finite factors and two dimensions are possible",
+  if (!has_dims(w, 2) || !isfinite(alpha) || !isfinite(beta) || alpha == 0) {
+    cvy_onnx_refuse(im,
+                    "alpha %g, beta %g, a matrix of %zu dimensions: finite factors, of which alpha is not 0, and two "
+                    "dimensions are possible",
                     (double)alpha, (double)beta, w->tensor->n_dims);
     return;
   }
   const value *const x = rows(im, 0);
-  if (x) add_linear(im, x, w, cvy_onnx_whole(im, "transB", 0) != 0, b, alpha, beta);
+  if (!x) return;
+  /* alpha x A + beta b = beta ((alpha / beta) x A + b) */
+  const bool has_bias = b && beta != 0;
+  if (b && !has_bias) cvy_onnx_note(im, b, true);
+  add_linear(im, x, w, cvy_onnx_whole(im, "transB", 0) != 0, has_bias ? b : NULL, has_bias ? alpha / beta : 1,
+             has_bias ? beta : alpha);
 }
 
 static void take_matmul(state *im) {
@@ -379,7 +426,11 @@ static void take_global_avgpool(state *im) {
 
 static void take_identity(state *im) {
   const value *const x = cvy_onnx_node_input(im, 0);
-  if (x) cvy_onnx_same_as(im, x);
+  if (!x) return;
+  cvy_onnx_same_as(im, x);
+  /* PyTorch's exporter writes equal parameters once, and the others' names with Identity */
+  value *const out = cvy_onnx_output(im);
+  if (out && x->kind == CVY_ONNX_TENSOR && cvy_onnx_is_parameters_name(out->name)) out->title = out->name;
 }
 
 static void take_constant(state *im) {
@@ -391,6 +442,8 @@ static void take_constant(state *im) {
   if (tensor && tensor->t && out) {
     out->kind = CVY_ONNX_TENSOR;
     out->tensor = tensor->t;
+    out->by_node = true;
+    out->title = out->name;
   } else if (one && one->has_i) {
     cvy_onnx_make_whole(im, &one->i, 1);
   } else {

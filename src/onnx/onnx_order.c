@@ -73,7 +73,7 @@ void cvy_onnx_take_squeeze(state *im) {
   view(im, x, true, false);
 }
 
-/* A softmax behind everything else is left out; the loss has its own. */
+/* Behind everything else it is left out in the end (onnx_ending.c): the loss has a softmax of its own. */
 void cvy_onnx_take_softmax(state *im) {
   const value *const x = cvy_onnx_samples(im, 0);
   const bool is_log = !strcmp(im->node->op_type, "LogSoftmax");
@@ -87,8 +87,10 @@ void cvy_onnx_take_softmax(state *im) {
     return;
   }
   im->last = x->last;
-  if (out && out->n_readers == 0) cvy_onnx_same_as(im, x);
-  else if (is_log) cvy_onnx_refuse(im, "it is not the network's output: there alone it is possible");
+  if (is_log && out && out->n_readers == 0) {
+    cvy_onnx_same_as(im, x);
+    im->ending = CVY_ENDING_LOG_SOFTMAX;
+  } else if (is_log) cvy_onnx_refuse(im, "it is not the network's output: there alone it is possible");
   else cvy_onnx_make(im, cvy_net_softmax(im->net, x->node), x->flat);
 }
 
@@ -110,6 +112,14 @@ static bool reshape_numbers(state *im) {
   if (!x || !s || x->kind != CVY_ONNX_TENSOR || !cvy_onnx_elems(x->tensor, &elems)) return false;
   const int n = cvy_onnx_wholes_of(s, dims);
   bool good = n >= 1 && n <= 4 && !x->transposed;
+  for (int d = 0; good && d < n; d++) { /* one may be left to be computed */
+    int64_t others = 1;
+    for (int k = 0; k < n; k++) others *= k != d && dims[k] > 0 && others <= (int64_t)elems ? dims[k] : 1;
+    if (dims[d] == -1 && (int64_t)elems % others == 0) {
+      dims[d] = (int64_t)elems / others;
+      break;
+    }
+  }
   for (int d = 0; good && d < n; d++) {
     good = dims[d] > 0 && dims[d] <= (int64_t)elems;
     product *= good ? dims[d] : 0;

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT
+ * Which tensors of a file are trained. Exporters write parameters and buffers alike, as initialisers; PyTorch's newer
+ * one says which is which. Else it follows from what a file shows:
+ *   made by a Constant node                a constant, unless the file has all its weights so
+ *   an initialiser of ones or zeros that scales or shifts a batch normalisation, without a parameter's name    likewise
+ *   subtracted, divisor, or a step on the pictures themselves      a buffer (mean, standard deviation)
+ *   filters without "weight" in their name, of few different sizes (blur, Sobel)                               a buffer
+ *   everything else                        a parameter
+ * Where that is a guess the tensor is noted, for convoy net. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <onnx.pb-c.h>
+
+#include "src/base/mem.h"
+#include "src/nn/graph.h"
+#include "src/onnx/onnx_import.h"
+#include "src/onnx/onnx_node.h"
+
+typedef cvy_onnx_import_state state;
+typedef cvy_onnx_value value;
+
+/* ---- what the file says ---- */
+
+/* PyTorch's newer exporter: metadata of a value. */
+static void read_metadata(state *im, const Onnx__ValueInfoProto *info) {
+  static const char spec[] = "pkg.torch.export.graph_signature.InputSpec.";
+  value *const v = info->name && *info->name ? cvy_onnx_find(im, info->name) : NULL;
+  for (size_t i = 0; v && i < info->n_metadata_props; i++) {
+    const char *const key = info->metadata_props[i]->key, *const text = info->metadata_props[i]->value;
+    if (!key || !text || strncmp(key, spec, sizeof spec - 1)) continue;
+    const char *const what = key + sizeof spec - 1;
+    if (!strcmp(what, "kind"))
+      v->said = !strcmp(text, "PARAMETER") ? CVY_ONNX_SAID_PARAMETER
+                : !strcmp(text, "BUFFER")  ? CVY_ONNX_SAID_BUFFER
+                                           : CVY_ONNX_SAID_NOTHING;
+    if (!strcmp(what, "persistent")) v->temporary = !strcmp(text, "False");
+  }
+}
+
+void cvy_onnx_read_origins(state *im) {
+  const char *const by = im->file->model->producer_name;
+  im->has_torch_names = by && (!strcmp(by, "pytorch") || !strcmp(by, "convoy"));
+  for (size_t i = 0; i < im->graph->n_value_info; i++) read_metadata(im, im->graph->value_info[i]);
+  for (size_t i = 0; i < im->graph->n_node && !im->has_weights; i++) {
+    const cvy_onnx_node *const n = im->graph->node[i];
+    const int input = cvy_onnx_weight_input(n);
+    const value *const v = input >= 0 && (size_t)input < n->n_input ? cvy_onnx_find(im, n->input[input]) : NULL;
+    im->has_weights = v && v->needed && v->kind == CVY_ONNX_TENSOR && v->tensor->n_dims > 1;
+  }
+}
+
+/* ---- names ---- */
+
+bool cvy_onnx_is_parameters_name(const char *name) {
+  static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+  const size_t n = strlen(name);
+  return n > 0 && n < sizeof((cvy_constant *)0)->name && strspn(name, allowed) == n && strspn(name, "0123456789") < n &&
+         strncmp(name, "const", 5);
+}
+
+bool cvy_onnx_has_name(const value *v) { return v->tensor && !v->by_node && cvy_onnx_is_parameters_name(v->title); }
+
+static const char *last_part(const char *name) {
+  const char *const dot = strrchr(name, '.');
+  return dot ? dot + 1 : name;
+}
+
+/* ---- values ---- */
+
+static int by_size(const void *a, const void *b) {
+  const float x = *(const float *)a, y = *(const float *)b;
+  return (x > y) - (x < y);
+}
+
+/* The tensor's numbers without their signs, sorted; NULL: they cannot be read, and a layer that needs them says why. */
+static float *read_sizes(state *im, const value *v, size_t *n) {
+  float *list = NULL;
+  cvy_log_attempt_begin();
+  const cvy_status status = cvy_onnx_floats(im->file, v->tensor, v->name, &list, n);
+  cvy_log_attempt_end(false);
+  if (status != CVY_OK) return NULL;
+  for (size_t i = 0; i < *n; i++) list[i] = fabsf(list[i]);
+  if (*n) qsort(list, *n, sizeof *list, by_size);
+  return list;
+}
+
+/* Filters of few different sizes, as no training leaves them: blur repeats one, Sobel has 0, 1 and 2. Half types have
+ * few sizes anyway. */
+static bool are_patterns(state *im, const value *v) {
+  size_t n = 0, kinds = 1;
+  const bool wide = v->tensor->data_type == CVY_ONNX_FLOAT || v->tensor->data_type == CVY_ONNX_DOUBLE;
+  float *const list = wide ? read_sizes(im, v, &n) : NULL;
+  for (size_t i = 1; list && i < n; i++) kinds += list[i] > list[i - 1];
+  const bool patterns = list && n >= 4 && kinds <= n / 2 && list[n - 1] > 0;
+  cvy_free(list);
+  return patterns;
+}
+
+static bool are_all(state *im, const value *v, float number) {
+  size_t n = 0;
+  float *const list = read_sizes(im, v, &n);
+  const bool all = list && n > 0 && list[0] >= number && list[n - 1] <= number;
+  cvy_free(list);
+  return all;
+}
+
+/* ---- what a tensor is ---- */
+
+bool cvy_onnx_is_constant(state *im, const value *v, cvy_onnx_use use) {
+  if (v->said != CVY_ONNX_SAID_NOTHING) return v->said == CVY_ONNX_SAID_BUFFER;
+  if (v->by_node && im->has_weights) return true;
+  switch (use) {
+    case CVY_ONNX_USE_FILTERS: return !strstr(last_part(v->title), "weight") && are_patterns(im, v);
+    case CVY_ONNX_USE_GAMMA: return !cvy_onnx_has_name(v) && are_all(im, v, 1);
+    case CVY_ONNX_USE_BETA: return !cvy_onnx_has_name(v) && are_all(im, v, 0);
+    case CVY_ONNX_USE_OTHER: break;
+  }
+  return false;
+}
+
+cvy_onnx_role cvy_onnx_role_of(state *im, const value *v, const char *op, bool on_pictures) {
+  const bool difference = !strcmp(op, "Sub") || !strcmp(op, "Div");
+  const char *const last = last_part(v->title);
+  if (v->said != CVY_ONNX_SAID_NOTHING) return v->said == CVY_ONNX_SAID_BUFFER ? CVY_ONNX_CONSTANT : CVY_ONNX_FREE;
+  if (on_pictures || (v->by_node && im->has_weights)) return CVY_ONNX_CONSTANT;
+  if (!im->has_torch_names && !(cvy_onnx_has_name(v) && strchr(v->title, '.'))) return CVY_ONNX_FOLDED;
+  if (!cvy_onnx_has_name(v)) return difference ? CVY_ONNX_CONSTANT : CVY_ONNX_FREE;
+  return difference || strstr(last, "mean") || strstr(last, "std") ? CVY_ONNX_CONSTANT : CVY_ONNX_FREE;
+}
+
+/* ---- noting it ---- */
+
+static bool is_noted(const state *im, const char *name) {
+  for (int i = 0; i < im->net->n_constants; i++)
+    if (!strcmp(im->net->constants[i].name, name)) return true;
+  return false;
+}
+
+/* The tensor's dimensions, at most four; how many, -1: more. */
+static int dims_of(const value *v, int dims[4]) {
+  if (v->tensor->n_dims > 4) return -1;
+  for (size_t d = 0; d < v->tensor->n_dims; d++) dims[d] = (int)v->tensor->dims[d];
+  return (int)v->tensor->n_dims;
+}
+
+void cvy_onnx_note(state *im, const value *v, bool fixed) {
+  const char *const name = v->title;
+  float *values = NULL;
+  size_t n;
+  int dims[4];
+  const int rank = dims_of(v, dims);
+  if (rank < 0 || is_noted(im, name) || im->status != CVY_OK) return;
+  if (fixed && cvy_onnx_has_name(v) && !v->temporary)
+    im->status = cvy_onnx_floats(im->file, v->tensor, v->name, &values, &n);
+  if (im->status == CVY_OK) im->status = cvy_net_note(im->net, name, rank, dims, values, fixed);
+  cvy_free(values);
+}
+
+/* The parameter's name and shape are the file's, where they are not those of its layer anyway. */
+static void call(state *im, cvy_node node, int which, const value *v, cvy_onnx_weight *w) {
+  const char *const name = v->title;
+  int dims[4];
+  const int rank = dims_of(v, dims);
+  if (rank < 0 || !cvy_onnx_has_name(v) || (!strcmp(w->name, name) && (which == 0 || rank == 1))) return;
+  cvy_net_call(im->net, node, which, name, rank, dims);
+  snprintf(w->name, sizeof w->name, "%s", name);
+}
+
+void cvy_onnx_settle(state *im, cvy_node node, int which, const value *v, cvy_onnx_use use, bool fixed) {
+  if (node <= 0 || im->status != CVY_OK) return;
+  if (fixed) {
+    cvy_net_fix(im->net, node, which);
+    cvy_onnx_note(im, v, true);
+    return;
+  }
+  const char *const layer = im->net->layers[node].name;
+  cvy_onnx_weight *const w = cvy_onnx_find_weight(im, layer, which ? "bias" : "weight");
+  if (!w || w->transposed || w->pixels[0] || v->transposed) return;
+  if (use == CVY_ONNX_USE_FILTERS && !strstr(last_part(v->title), "weight")) cvy_onnx_note(im, v, false);
+  if (im->has_torch_names || use == CVY_ONNX_USE_OTHER) call(im, node, which, v, w);
+}
