@@ -185,7 +185,7 @@ static void there_and_back(check_device *d, cvy_net *net) {
   size_t size;
   bring_all(d, net);
   const char *const path = check_path("net.onnx");
-  check_ok(cvy_onnx_export(net, NULL, true, path));
+  check_ok(cvy_onnx_export(net, NULL, CVY_ONNX_PROBABILITIES, path));
   check_ok(cvy_onnx_import(path, 0, 0, 0, &again));
   same_layers(net, again);
   assert_int_equal(again->layout.n_params, net->layout.n_params);

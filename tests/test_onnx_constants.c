@@ -91,6 +91,32 @@ static const char *param_text(const cvy_net *net, char *out, size_t room) {
   return out;
 }
 
+/* Exported and read again it has the same parameters, and computes the same. */
+static void there_and_back(check_device *d, const cvy_net *net) {
+  cvy_net *made;
+  const char *const path = check_path("again.onnx");
+  check_ok(cvy_onnx_export(net, NULL, CVY_ONNX_AS_READ, path));
+  check_ok(cvy_onnx_import(path, 0, 0, 0, &made));
+  const cvy_net *const again = check_own(d, made, check_close_net);
+  assert_int_equal(again->n_layers, net->n_layers);
+  for (int i = 1; i < net->n_layers; i++) {
+    const cvy_layer *const a = &net->layers[i], *const b = &again->layers[i];
+    assert_int_equal(a->kind, b->kind);
+    for (int k = 0; k < 2; k++) {
+      assert_int_equal(a->param[k] < 0, b->param[k] < 0);
+      if (a->param[k] < 0) continue;
+      const cvy_param *const p = &net->layout.params[a->param[k]], *const q = &again->layout.params[b->param[k]];
+      assert_int_equal(p->fixed, q->fixed);
+      assert_int_equal(p->elems, q->elems);
+      assert_memory_equal(p->brought, q->brought, p->elems * sizeof *p->brought);
+      if (p->fixed) continue;
+      assert_string_equal(p->name, q->name);
+      assert_int_equal(p->rank, q->rank);
+      assert_memory_equal(p->dims, q->dims, (size_t)p->rank * sizeof *p->dims);
+    }
+  }
+}
+
 CHECK_TEST(kinds) {
   static const struct {
     const char *what;
@@ -179,6 +205,7 @@ CHECK_TEST(kinds) {
     check_own(d, net, check_close_net);
     assert_string_equal(param_text(net, text, sizeof text), cases[i].params);
     assert_string_equal(file_text(d, net, text, sizeof text), cases[i].file);
+    there_and_back(d, net);
     check_case_end(d);
   }
 }
@@ -241,6 +268,7 @@ CHECK_TEST(said) {
     check_own(d, net, check_close_net);
     assert_string_equal(param_text(net, text, sizeof text), cases[i].params);
     assert_string_equal(file_text(d, net, text, sizeof text), cases[i].file);
+    there_and_back(d, net);
     check_case_end(d);
   }
 }

@@ -7,7 +7,7 @@
 typedef struct export_options {
   const char *weights, *model, *out;
   int64_t input[3], classes;
-  bool softmax, quiet;
+  bool softmax, logits, quiet;
 } export_options;
 
 #define FIELD(name) .offset = offsetof(export_options, name)
@@ -26,7 +26,15 @@ static const option_row rows[] = {
      .required = true,
      .unit = "ONNX file",
      .help = "the file to write"},
-    {.kind = OPTION_FLAG, .name = "softmax", FIELD(softmax), .help = "probabilities instead of logits"},
+    {.kind = OPTION_FLAG,
+     .name = "softmax",
+     FIELD(softmax),
+     .absent = "as the network's ONNX file ends, else logits",
+     .help = "probabilities at the end"},
+    {.kind = OPTION_FLAG,
+     .name = "logits",
+     FIELD(logits),
+     .help = "logits at the end, also where the network's ONNX file ends in Softmax, LogSoftmax or Sigmoid"},
     ROW_NET_INPUT(FIELD, ABSENT_OF_WEIGHTS, "the images that it sees, where the weights file does not say it"),
     ROW_NET_CLASSES(FIELD, ABSENT_OF_WEIGHTS, "how many it tells apart, where the weights file does not say it"),
     ROW_QUIET(FIELD),
@@ -48,6 +56,7 @@ int cmd_export(int argc, char **argv) {
   int code = options_parse(&table, argc, argv, &o, NULL);
   if (code != OPTIONS_GO_ON) return code;
   if (!cvy_onnx_is_file(o.out)) return options_error("export", "--out %s: expected a name that ends in .onnx", o.out);
+  if (o.softmax && o.logits) return options_error("export", "--softmax and --logits: expected one of them");
   const program_file outputs[] = {{"--out", o.out}, {0}},
                      inputs[] = {
                          {"--weights", o.weights}, {"--model", cvy_onnx_is_file(o.model) ? o.model : NULL}, {0}};
@@ -64,7 +73,8 @@ int cmd_export(int argc, char **argv) {
   cvy_net *net = NULL;
   cvy_status status =
       facts ? cvy_model_net(o.weights, facts, &net) : cvy_net_open(o.model, c, h, w, (int)o.classes, &net);
-  if (status == CVY_OK) status = cvy_onnx_export(net, o.weights, o.softmax, o.out);
+  const cvy_onnx_end end = o.softmax ? CVY_ONNX_PROBABILITIES : o.logits ? CVY_ONNX_LOGITS : CVY_ONNX_AS_READ;
+  if (status == CVY_OK) status = cvy_onnx_export(net, o.weights, end, o.out);
   if (status == CVY_OK && !o.quiet) program_say("saved: %s", o.out);
   cvy_net_destroy(&net);
   cvy_model_facts_free(&facts);

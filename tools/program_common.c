@@ -410,6 +410,7 @@ int program_run_open(const program_run_spec *spec, program_run *out) {
   } else {
     status = cvy_net_open(spec->model, out->data->c, out->data->h, out->data->w, out->data->classes, &out->net);
   }
+  if (status == CVY_OK) status = cvy_net_check_classes(out->net, "training and evaluation");
   if (status != CVY_OK) return program_exit_code(status);
   code = check_folders(spec, out->data, cvy_net_classes(out->net));
   if (code != EXIT_DONE) return code;

@@ -26,13 +26,13 @@ typedef cvy_onnx_value value;
 
 /* PyTorch's newer exporter: metadata of a value. */
 static void read_metadata(state *im, const Onnx__ValueInfoProto *info) {
-  static const char spec[] = "pkg.torch.export.graph_signature.InputSpec.";
+  static const char spec[] = CVY_ONNX_SPEC_KEY;
   value *const v = info->name && *info->name ? cvy_onnx_find(im, info->name) : NULL;
   for (size_t i = 0; v && i < info->n_metadata_props; i++) {
     const char *const key = info->metadata_props[i]->key, *const text = info->metadata_props[i]->value;
     if (!key || !text || strncmp(key, spec, sizeof spec - 1)) continue;
     const char *const what = key + sizeof spec - 1;
-    if (!strcmp(what, "kind"))
+    if (!strcmp(key, CVY_ONNX_KIND_KEY))
       v->said = !strcmp(text, "PARAMETER") ? CVY_ONNX_SAID_PARAMETER
                 : !strcmp(text, "BUFFER")  ? CVY_ONNX_SAID_BUFFER
                                            : CVY_ONNX_SAID_NOTHING;
@@ -42,7 +42,8 @@ static void read_metadata(state *im, const Onnx__ValueInfoProto *info) {
 
 void cvy_onnx_read_origins(state *im) {
   const char *const by = im->file->model->producer_name;
-  im->has_torch_names = by && (!strcmp(by, "pytorch") || !strcmp(by, "convoy"));
+  im->has_weights = by && !strcmp(by, "convoy"); /* whose Constant nodes are constants */
+  im->has_torch_names = im->has_weights || (by && !strcmp(by, "pytorch"));
   for (size_t i = 0; i < im->graph->n_value_info; i++) read_metadata(im, im->graph->value_info[i]);
   for (size_t i = 0; i < im->graph->n_node && !im->has_weights; i++) {
     const cvy_onnx_node *const n = im->graph->node[i];

@@ -19,7 +19,7 @@ static cvy_ending ending_of(const cvy_net *net, cvy_node output) {
                                                                                          : CVY_ENDING_NONE;
 }
 
-cvy_status cvy_onnx_end(cvy_onnx_import_state *im, cvy_onnx_value *output, cvy_node *out) {
+cvy_status cvy_onnx_take_end(cvy_onnx_import_state *im, cvy_onnx_value *output, cvy_node *out) {
   cvy_status status = CVY_OK;
   cvy_net *const net = im->net;
   *out = output->node;

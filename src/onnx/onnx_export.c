@@ -17,7 +17,7 @@
 #include "src/onnx/onnx_file.h"
 
 enum { OPSET = 17, GELU_OPSET = 20, IR_VERSION = 8, FIRST = 64 };
-enum { AS_FLOAT = 1, AS_INT = 2, AS_STRING = 3, AS_INTS = 7 }; /* AttributeProto.AttributeType */
+enum { AS_FLOAT = 1, AS_INT = 2, AS_STRING = 3, AS_TENSOR = 4, AS_INTS = 7 }; /* AttributeProto.AttributeType */
 static const size_t MOST_BYTES = ((size_t)1 << 31) - 1;
 
 typedef struct export_state {
@@ -29,6 +29,8 @@ typedef struct export_state {
   size_t n_nodes, nodes_capacity;
   Onnx__TensorProto **tensors;
   size_t n_tensors, tensors_capacity;
+  Onnx__ValueInfoProto **notes;
+  size_t n_notes, notes_capacity;
   const char **names; /* per layer: its tensor */
   bool *flat;         /* per layer: that has two dimensions */
   bool *other;        /* per layer: it is there with the other number of dimensions, too */
@@ -64,8 +66,8 @@ static void push(export_state *ex, void ***list, size_t *n, size_t *capacity, vo
 
 /* ---- messages ---- */
 
-static Onnx__TensorProto *add_tensor(export_state *ex, const char *name, int type, int rank, const int64_t *dims,
-                                     void *data, size_t bytes) {
+static Onnx__TensorProto *make_tensor(export_state *ex, const char *name, int type, int rank, const int64_t *dims,
+                                      void *data, size_t bytes) {
   Onnx__TensorProto *const t = keep(ex, sizeof *t);
   if (ex->failed) return t;
   onnx__tensor_proto__init(t);
@@ -78,7 +80,13 @@ static Onnx__TensorProto *add_tensor(export_state *ex, const char *name, int typ
   for (int d = 0; d < rank; d++) t->dims[d] = dims[d];
   t->has_raw_data = true;
   t->raw_data = (ProtobufCBinaryData){.len = bytes, .data = data};
-  push(ex, (void ***)&ex->tensors, &ex->n_tensors, &ex->tensors_capacity, t);
+  return t;
+}
+
+static Onnx__TensorProto *add_tensor(export_state *ex, const char *name, int type, int rank, const int64_t *dims,
+                                     void *data, size_t bytes) {
+  Onnx__TensorProto *const t = make_tensor(ex, name, type, rank, dims, data, bytes);
+  if (!ex->failed) push(ex, (void ***)&ex->tensors, &ex->n_tensors, &ex->tensors_capacity, t);
   return t;
 }
 
@@ -138,17 +146,98 @@ static void add_float(export_state *ex, Onnx__NodeProto *n, const char *name, fl
   a->f = value;
 }
 
+/* A tensor of float32; dims 0: any number of samples. */
+static Onnx__ValueInfoProto *value_info(export_state *ex, const char *name, int rank, const int64_t *dims) {
+  Onnx__ValueInfoProto *const v = keep(ex, sizeof *v);
+  Onnx__ValueInfoProto__Type *const type = keep(ex, sizeof *type);
+  Onnx__ValueInfoProto__Tensor *const tensor = keep(ex, sizeof *tensor);
+  Onnx__ValueInfoProto__Shape *const shape = keep(ex, sizeof *shape);
+  Onnx__ValueInfoProto__Dimension **const list = keep(ex, (size_t)rank * sizeof *list), *const each =
+                                                                                            keep(ex, (size_t)rank *
+                                                                                                         sizeof *each);
+  if (ex->failed) return v;
+  onnx__value_info_proto__init(v);
+  onnx__value_info_proto__type__init(type);
+  onnx__value_info_proto__tensor__init(tensor);
+  onnx__value_info_proto__shape__init(shape);
+  v->name = text_of(ex, name, "");
+  v->type = type;
+  type->tensor_type = tensor;
+  tensor->has_elem_type = true;
+  tensor->elem_type = CVY_ONNX_FLOAT;
+  tensor->shape = shape;
+  shape->dim = list;
+  shape->n_dim = (size_t)rank;
+  for (int d = 0; d < rank; d++) {
+    onnx__value_info_proto__dimension__init(&each[d]);
+    list[d] = &each[d];
+    each[d].has_dim_value = dims[d] > 0;
+    each[d].dim_value = dims[d];
+    if (dims[d] == 0) each[d].dim_param = text_of(ex, "N", "");
+  }
+  return v;
+}
+
+/* Says that the tensor is a parameter, which the importer would not see (onnx_constants.c). */
+static void note_parameter(export_state *ex, const char *name, int rank, const int64_t *dims) {
+  Onnx__ValueInfoProto *const v = value_info(ex, name, rank, dims);
+  Onnx__ValueInfoProto__Property *const p = keep(ex, sizeof *p), **const list = keep(ex, sizeof *list);
+  if (ex->failed) return;
+  onnx__value_info_proto__property__init(p);
+  p->key = text_of(ex, CVY_ONNX_KIND_KEY, "");
+  p->value = text_of(ex, "PARAMETER", "");
+  list[0] = p;
+  v->metadata_props = list;
+  v->n_metadata_props = 1;
+  push(ex, (void ***)&ex->notes, &ex->n_notes, &ex->notes_capacity, v);
+}
+
 /* ---- values ---- */
 
-/* The name of an initialiser with this parameter's values. */
-static const char *param(export_state *ex, int i) {
-  const cvy_param *const p = &ex->net->layout.params[i];
-  int64_t dims[4];
+/* A Constant node, from which the importer sees that the tensor is not trained. */
+static const char *add_constant(export_state *ex, const char *name, int rank, const int64_t *dims, float *data,
+                                size_t n) {
+  Onnx__NodeProto *const node = add_node(ex, "Constant", name, (const char *const[]){NULL}, name);
+  Onnx__AttributeProto *const a = add_attribute(ex, node, "value", AS_TENSOR);
+  Onnx__TensorProto *const t = make_tensor(ex, name, CVY_ONNX_FLOAT, rank, dims, data, n * sizeof *data);
+  if (ex->failed) return "";
+  a->t = t;
+  return node->output[0];
+}
+
+/* The tensor of this parameter with these dimensions: an initialiser, of a constant a Constant node. */
+static const char *param_of(export_state *ex, const cvy_param *p, int rank, const int64_t *dims) {
   float *const dense = keep(ex, p->elems * sizeof *dense);
   if (ex->failed) return "";
-  for (int d = 0; d < p->rank; d++) dims[d] = p->dims[d];
   cvy_param_to_dense(p, ex->w, dense);
-  return add_tensor(ex, p->name, CVY_ONNX_FLOAT, p->rank, dims, dense, p->elems * sizeof *dense)->name;
+  if (p->fixed) return add_constant(ex, p->name, rank, dims, dense, p->elems);
+  if (p->own) note_parameter(ex, p->name, rank, dims);
+  return add_tensor(ex, p->name, CVY_ONNX_FLOAT, rank, dims, dense, p->elems * sizeof *dense)->name;
+}
+
+static const char *param(export_state *ex, int i) {
+  const cvy_param *const p = &ex->net->layout.params[i];
+  int64_t dims[4] = {0};
+  for (int d = 0; d < p->rank; d++) dims[d] = p->dims[d];
+  return param_of(ex, p, p->rank, dims);
+}
+
+/* Likewise, of a number for each channel, as it meets those of a tensor with two dimensions, or four. */
+static const char *by_channel(export_state *ex, int i, bool flat) {
+  const cvy_param *const p = &ex->net->layout.params[i];
+  const int64_t wanted[4] = {1, p->k, 1, 1};
+  const int rank = flat ? 2 : 4, last = p->rank - (flat ? 1 : 3);
+  const bool fits = last >= 0 && p->rank <= rank && p->dims[last] == p->k;
+  if (p->fixed) return param_of(ex, p, rank, wanted);
+  const char *const name = param(ex, i), *const shape = text_of(ex, name, "_shape"),
+                    *const out = text_of(ex, name, "_shaped");
+  if (fits) return name;
+  int64_t *const dims = keep(ex, sizeof wanted);
+  if (ex->failed) return "";
+  memcpy(dims, wanted, sizeof wanted);
+  (void)add_tensor(ex, shape, CVY_ONNX_INT64, 1, (const int64_t[]){rank}, dims, (size_t)rank * sizeof *dims);
+  (void)add_node(ex, "Reshape", out, (const char *const[]){name, shape, NULL}, out);
+  return out;
 }
 static const char *running(export_state *ex, const cvy_running *r, int k) {
   const int64_t dims[1] = {r->c};
@@ -273,15 +362,52 @@ static void add_concat(export_state *ex, const char *name, int i) {
   add_int(ex, add_node(ex, "Concat", name, in, ex->names[i]), "axis", 1);
 }
 
+/* Multiplies each channel by a number, or adds one: no product of filters in the file either. */
+static bool is_by_channel(const export_state *ex, const cvy_layer *l) {
+  const cvy_param *const weight = &ex->net->layout.params[l->param[0]];
+  return l->kernel[0] == 1 && l->kernel[1] == 1 && l->stride[0] == 1 && l->stride[1] == 1 && l->pad[0] == 0 &&
+         l->pad[1] == 0 && l->pad_more[0] == 0 && l->pad_more[1] == 0 && l->groups == l->shape.c &&
+         ex->net->layers[l->input[0]].shape.c == l->shape.c && (weight->fixed || cvy_param_is_by_channel(weight));
+}
+
+static bool is_ones(const export_state *ex, const cvy_param *p) {
+  for (int k = 0; k < p->k; k++)
+    if (ex->w[p->offset + (size_t)k] < 1 || ex->w[p->offset + (size_t)k] > 1) return false;
+  return p->fixed;
+}
+
+static void add_by_channel(export_state *ex, const cvy_layer *l, const char *name, int i) {
+  const bool flat = ex->flat[l->input[0]], shifts = l->bias,
+             scales = !shifts || !is_ones(ex, &ex->net->layout.params[l->param[0]]);
+  const char *const x = ex->names[l->input[0]], *const out = ex->names[i],
+                    *const scaled = scales && shifts ? text_of(ex, out, "_scaled")
+                                    : scales         ? out
+                                                     : x;
+  ex->flat[i] = flat;
+  if (scales)
+    (void)add_node(ex, "Mul", shifts ? scaled : name, (const char *const[]){x, by_channel(ex, l->param[0], flat), NULL},
+                   scaled);
+  if (shifts)
+    (void)add_node(ex, "Add", name, (const char *const[]){scaled, by_channel(ex, l->param[1], flat), NULL}, out);
+}
+
+/* A bias of another shape than that of a layer's own stands behind the layer: *out is the layer's, and in front of it. */
+static bool has_bias_behind(const export_state *ex, const cvy_layer *l) {
+  return l->bias && ex->net->layout.params[l->param[1]].rank != 1;
+}
+
 static void add_layer(export_state *ex, int i) {
   const cvy_layer *const l = &ex->net->layers[i];
   const int x = l->input[0];
-  const char *const out = ex->names[i], *const name = l->name[0] ? l->name : out;
+  const bool product = l->kind == CVY_LAYER_CONV2D || l->kind == CVY_LAYER_LINEAR,
+             behind = product && has_bias_behind(ex, l);
+  const char *const out = behind ? text_of(ex, ex->names[i], "_plain") : ex->names[i],
+                    *const name = l->name[0] ? l->name : out,
+                    *const bias = product && l->bias && !behind ? param(ex, l->param[1]) : NULL;
   ex->flat[i] = ex->flat[x];
   switch (l->kind) {
     case CVY_LAYER_CONV2D: {
-      const char *const in[] = {as_pictures(ex, x), param(ex, l->param[0]), l->bias ? param(ex, l->param[1]) : NULL,
-                                NULL};
+      const char *const in[] = {as_pictures(ex, x), param(ex, l->param[0]), bias, NULL};
       ex->flat[i] = false;
       Onnx__NodeProto *const n = add_node(ex, "Conv", name, in, out);
       add_window(ex, n, l);
@@ -329,7 +455,7 @@ static void add_layer(export_state *ex, int i) {
       break;
     }
     case CVY_LAYER_LINEAR: {
-      const char *const in[] = {as_flat(ex, x), param(ex, l->param[0]), l->bias ? param(ex, l->param[1]) : NULL, NULL};
+      const char *const in[] = {as_flat(ex, x), param(ex, l->param[0]), bias, NULL};
       ex->flat[i] = true;
       add_int(ex, add_node(ex, "Gemm", name, in, out), "transB", 1);
       break;
@@ -339,41 +465,43 @@ static void add_layer(export_state *ex, int i) {
       break;
     case CVY_LAYER_INPUT: break;
   }
-}
-
-/* An input or output of float32; dims 0: any number of samples. */
-static Onnx__ValueInfoProto *value_info(export_state *ex, const char *name, int rank, const int64_t *dims) {
-  Onnx__ValueInfoProto *const v = keep(ex, sizeof *v);
-  Onnx__ValueInfoProto__Type *const type = keep(ex, sizeof *type);
-  Onnx__ValueInfoProto__Tensor *const tensor = keep(ex, sizeof *tensor);
-  Onnx__ValueInfoProto__Shape *const shape = keep(ex, sizeof *shape);
-  Onnx__ValueInfoProto__Dimension **const list = keep(ex, (size_t)rank * sizeof *list), *const each =
-                                                                                            keep(ex, (size_t)rank *
-                                                                                                         sizeof *each);
-  if (ex->failed) return v;
-  onnx__value_info_proto__init(v);
-  onnx__value_info_proto__type__init(type);
-  onnx__value_info_proto__tensor__init(tensor);
-  onnx__value_info_proto__shape__init(shape);
-  v->name = text_of(ex, name, "");
-  v->type = type;
-  type->tensor_type = tensor;
-  tensor->has_elem_type = true;
-  tensor->elem_type = CVY_ONNX_FLOAT;
-  tensor->shape = shape;
-  shape->dim = list;
-  shape->n_dim = (size_t)rank;
-  for (int d = 0; d < rank; d++) {
-    onnx__value_info_proto__dimension__init(&each[d]);
-    list[d] = &each[d];
-    each[d].has_dim_value = dims[d] > 0;
-    each[d].dim_value = dims[d];
-    if (dims[d] == 0) each[d].dim_param = text_of(ex, "N", "");
+  if (behind) {
+    const char *const in[] = {out, by_channel(ex, l->param[1], ex->flat[i]), NULL};
+    (void)add_node(ex, "Add", ex->names[i], in, ex->names[i]);
   }
-  return v;
 }
 
-static cvy_status write_model(export_state *ex, const char *output, const char *path) {
+/* The layers, and the end of the file; *classes: how many numbers it gives. */
+static const char *add_all(export_state *ex, cvy_onnx_end end, int *classes) {
+  const cvy_net *const net = ex->net;
+  const cvy_layer *const last = &net->layers[net->output];
+  const bool one = net->ending == CVY_ENDING_ONE || net->ending == CVY_ENDING_ONE_SIGMOID,
+             sigmoid = net->ending == CVY_ENDING_SIGMOID || net->ending == CVY_ENDING_ONE_SIGMOID,
+             cut = one && end != CVY_ONNX_PROBABILITIES; /* the zeros of class 0 were no part of the file */
+  for (int i = 1; i < net->n_layers && !ex->failed; i++)
+    if (!cut || (i != net->output && i != last->input[0])) {
+      const cvy_layer *const l = &net->layers[i];
+      if (l->kind == CVY_LAYER_CONV2D && is_by_channel(ex, l)) add_by_channel(ex, l, l->name, i);
+      else add_layer(ex, i);
+    }
+  *classes = cut ? 1 : last->shape.c;
+  if (ex->failed) return "";
+  const char *const logits = as_flat(ex, cut ? last->input[1] : net->output);
+  const char *op = NULL;
+  if (end == CVY_ONNX_AS_READ)
+    op = sigmoid                                 ? "Sigmoid"
+         : net->ending == CVY_ENDING_SOFTMAX     ? "Softmax"
+         : net->ending == CVY_ENDING_LOG_SOFTMAX ? "LogSoftmax"
+                                                 : NULL;
+  if (end == CVY_ONNX_PROBABILITIES && (last->kind != CVY_LAYER_SOFTMAX || net->ending != CVY_ENDING_NONE))
+    op = net->ending == CVY_ENDING_SIGMOID ? "Sigmoid" : "Softmax";
+  if (!op) return logits;
+  Onnx__NodeProto *const n = add_node(ex, op, "probabilities", (const char *const[]){logits, NULL}, "probabilities");
+  if (strcmp(op, "Sigmoid") != 0) add_int(ex, n, "axis", 1);
+  return "probabilities";
+}
+
+static cvy_status write_model(export_state *ex, const char *output, int classes, const char *path) {
   cvy_status status = CVY_OK;
   uint8_t *bytes = NULL;
   const cvy_shape *const in = &ex->net->layers[0].shape;
@@ -381,7 +509,7 @@ static cvy_status write_model(export_state *ex, const char *output, const char *
   Onnx__GraphProto graph = ONNX__GRAPH_PROTO__INIT;
   Onnx__ModelProto__Opset opset = ONNX__MODEL_PROTO__OPSET__INIT, *const opsets[] = {&opset};
   Onnx__ValueInfoProto *inputs[] = {value_info(ex, ex->names[0], 4, (const int64_t[]){0, in->c, in->h, in->w})},
-                       *outputs[] = {value_info(ex, output, 2, (const int64_t[]){0, cvy_net_classes(ex->net)})};
+                       *outputs[] = {value_info(ex, output, 2, (const int64_t[]){0, classes})};
   CVY_REQUIRE(!ex->failed, CVY_E_MEMORY, "no memory to write %s", path);
   opset.domain = "";
   opset.has_version = true;
@@ -394,6 +522,8 @@ static cvy_status write_model(export_state *ex, const char *output, const char *
   graph.input = inputs;
   graph.output = outputs;
   graph.n_input = graph.n_output = 1;
+  graph.value_info = ex->notes;
+  graph.n_value_info = ex->n_notes;
   model.has_ir_version = true;
   model.ir_version = IR_VERSION;
   model.producer_name = "convoy";
@@ -426,12 +556,16 @@ fail:
   return status;
 }
 
-cvy_status cvy_onnx_export(const cvy_net *net, const char *weights, bool softmax, const char *path) {
+cvy_status cvy_onnx_export(const cvy_net *net, const char *weights, cvy_onnx_end end, const char *path) {
   cvy_status status = CVY_OK;
   export_state ex = {.net = net, .opset = OPSET};
   float *w = NULL, *running_values = NULL;
-  const char *output;
+  int classes;
   CVY_REQUIRE(cvy_net_layout(net), CVY_E_ARGUMENT, "cvy_onnx_export: the network is not finished");
+  CVY_REQUIRE((int)end >= CVY_ONNX_AS_READ && end <= CVY_ONNX_LOGITS, CVY_E_ARGUMENT,
+              "cvy_onnx_export: end %d: must be CVY_ONNX_AS_READ (0), CVY_ONNX_PROBABILITIES (1) or CVY_ONNX_LOGITS "
+              "(2)",
+              (int)end);
   CVY_TRY(take_weights(net, weights, &w, &running_values));
   ex.w = w;
   ex.running = running_values;
@@ -444,20 +578,15 @@ cvy_status cvy_onnx_export(const cvy_net *net, const char *weights, bool softmax
     snprintf(number, sizeof number, "%d", i);
     ex.names[i] = i == 0 ? "input" : text_of(&ex, "v", number);
   }
-  for (int i = 1; i < net->n_layers && !ex.failed; i++) add_layer(&ex, i);
+  const char *const output = add_all(&ex, end, &classes);
   CVY_REQUIRE(!ex.failed, CVY_E_MEMORY, "no memory to write %s", path);
-  output = as_flat(&ex, net->output);
-  if (softmax && net->layers[net->output].kind != CVY_LAYER_SOFTMAX) {
-    add_int(&ex, add_node(&ex, "Softmax", "probabilities", (const char *const[]){output, NULL}, "probabilities"),
-            "axis", 1);
-    output = "probabilities";
-  }
-  CVY_TRY(write_model(&ex, output, path));
+  CVY_TRY(write_model(&ex, output, classes, path));
 fail:
   for (size_t i = 0; i < ex.n_blocks; i++) cvy_free(ex.blocks[i]);
   cvy_free(ex.blocks);
   cvy_free(ex.nodes);
   cvy_free(ex.tensors);
+  cvy_free(ex.notes);
   cvy_free(ex.names);
   cvy_free(ex.flat);
   cvy_free(ex.other);

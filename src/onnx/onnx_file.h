@@ -24,6 +24,10 @@ enum {
   CVY_ONNX_BFLOAT16 = 16
 };
 
+/* The metadata of a tensor in which PyTorch's newer exporter says "PARAMETER" or "BUFFER". */
+#define CVY_ONNX_SPEC_KEY "pkg.torch.export.graph_signature.InputSpec."
+#define CVY_ONNX_KIND_KEY CVY_ONNX_SPEC_KEY "kind"
+
 typedef struct cvy_onnx_file {
   const char *path; /* borrowed */
   cvy_onnx_proto *model;

@@ -443,7 +443,7 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
               "%s: its output '%.100s' is a row of pixels with their channels behind: one of classes is possible", path,
               output->name);
   cvy_node last;
-  CVY_TRY(cvy_onnx_end(&im, output, &last));
+  CVY_TRY(cvy_onnx_take_end(&im, output, &last));
   CVY_TRY(cvy_net_finish(im.net, last));
   for (size_t i = 0; i < im.n_weights; i++) CVY_TRY(bring_weight(&im, &im.weights[i]));
   tell(&im);

@@ -186,7 +186,7 @@ void cvy_onnx_settle(cvy_onnx_import_state *im, cvy_node node, int which, const 
                      bool fixed);
 
 /* [onnx_ending.c] The network ends; *output is the node to finish it with. */
-cvy_status cvy_onnx_end(cvy_onnx_import_state *im, cvy_onnx_value *output, cvy_node *out);
+cvy_status cvy_onnx_take_end(cvy_onnx_import_state *im, cvy_onnx_value *output, cvy_node *out);
 
 /* [onnx_channels.c] Takes im->node if it multiplies each channel by a number of the file, or adds one: true. */
 bool cvy_onnx_try_channels(cvy_onnx_import_state *im);

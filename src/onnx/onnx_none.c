@@ -18,7 +18,7 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
   *out = NULL;
   return refuse(path);
 }
-cvy_status cvy_onnx_export(const cvy_net *net, const char *weights, bool softmax, const char *path) {
-  (void)net, (void)weights, (void)softmax;
+cvy_status cvy_onnx_export(const cvy_net *net, const char *weights, cvy_onnx_end end, const char *path) {
+  (void)net, (void)weights, (void)end;
   return refuse(path);
 }

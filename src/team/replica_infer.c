@@ -25,17 +25,25 @@ static void softmax(const float *logits, int n, float *out) {
     }
 }
 
+/* Each class by itself. */
+static void sigmoids(const float *logits, int n, float *out) {
+  for (int i = 0; i < n; i++) out[i] = (float)(1 / (1 + exp(-(double)logits[i])));
+}
+
 /* Reads the logits of the pass that was enqueued last. The worker owns `rows`, which the driver writes: if the thread
  * hangs, the driver may still write them later. */
 static cvy_status read_rows(cvy_replica *r, int n, float *rows, float *probabilities) {
   cvy_status status = CVY_OK;
   const cvy_layer *const last = &r->setup.net->layers[r->setup.net->output];
+  const cvy_ending ending = cvy_net_ending(r->setup.net);
   const size_t classes = (size_t)last->shape.c, pitch = (size_t)last->shape.pitch;
   CVY_TRY(cvy_buffer_read(cvy_device_compute_queue(r->device), cvy_instance_output(r->instance), 0,
                           (size_t)n * pitch * sizeof *rows, rows, NULL, NULL));
   for (size_t i = 0; i < (size_t)n; i++) {
     float *const out = probabilities + i * classes;
-    if (last->kind == CVY_LAYER_SOFTMAX) memcpy(out, rows + i * pitch, classes * sizeof *out);
+    if (ending == CVY_ENDING_SIGMOID) sigmoids(rows + i * pitch, (int)classes, out);
+    else if (last->kind == CVY_LAYER_SOFTMAX && ending == CVY_ENDING_NONE)
+      memcpy(out, rows + i * pitch, classes * sizeof *out);
     else softmax(rows + i * pitch, (int)classes, out);
   }
 fail:

@@ -347,6 +347,7 @@ cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const
   CVY_REQUIRE(net->finished && net->status == CVY_OK, CVY_E_ARGUMENT,
               "the network is not finished: call cvy_net_finish first");
   const cvy_shape *const in = &net->layers[0].shape;
+  if (!params || !params->inference) CVY_TRY(cvy_net_check_classes(net, "training"));
   if (params) CVY_TRY(cvy_input_check(&params->input, in->h, in->w, in->c));
   team = cvy_calloc(1, sizeof *team);
   share_max = cvy_calloc((size_t)devices->n, sizeof *share_max);
