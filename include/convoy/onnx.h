@@ -48,9 +48,9 @@ typedef enum cvy_onnx_end {
   CVY_ONNX_LOGITS
 } cvy_onnx_end;
 /* Writes a network with the weights of a safetensors file (weights NULL: those that the network brings along) as
- * ONNX, opset 17, in inference form, with any batch size. Same arguments, same bytes. Written as a whole or not at all. CVY_E_IO · CVY_E_FORMAT · CVY_E_MISMATCH: weights of
- * another network · CVY_E_ARGUMENT: there are no weights, or they have more than the 2 GB that the format can hold
- * · CVY_E_MEMORY. */
+ * ONNX, opset 17, in inference form, with any batch size. Same arguments, same bytes. Written as a whole or not at
+ * all. CVY_E_IO · CVY_E_FORMAT · CVY_E_MISMATCH: weights of another network · CVY_E_ARGUMENT: there are no weights, or
+ * they have more than the 2 GB that the format can hold · CVY_E_MEMORY. */
 cvy_status cvy_onnx_export(const cvy_net *net, const char *weights, cvy_onnx_end end, const char *path);
 
 #ifdef __cplusplus

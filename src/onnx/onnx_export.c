@@ -391,7 +391,7 @@ static void add_by_channel(export_state *ex, const cvy_layer *l, const char *nam
     (void)add_node(ex, "Add", name, (const char *const[]){scaled, by_channel(ex, l->param[1], flat), NULL}, out);
 }
 
-/* A bias of another shape than that of a layer's own stands behind the layer: *out is the layer's, and in front of it. */
+/* A bias of another shape than that of a layer's own becomes a node behind the layer. */
 static bool has_bias_behind(const export_state *ex, const cvy_layer *l) {
   return l->bias && ex->net->layout.params[l->param[1]].rank != 1;
 }
