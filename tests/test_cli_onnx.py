@@ -4,16 +4,21 @@
 
 Exit 77 where a group needs a device, or PyTorch, and there is none."""
 import importlib.util
+import json
+import math
 import os
 import re
 import shlex
+import struct
 import sys
 import types
 import warnings
 
-from cli import check, DEVICE, expect, main, read, ROOT
+from cli import check, DEVICE, expect, main, read, read_bytes, ROOT
 
 sys.path.insert(0, os.path.join(ROOT, "tools"))
+import onnx_file             # noqa: E402
+
 
 def write_pictures(folder):
     """Three classes of twelve pictures each, for training and test."""
@@ -86,6 +91,108 @@ def test_onnx_there_and_back(at):
     expect(2, *predict, "--model", at("sized.onnx"), "--normalize", "dataset", err="no data set here")
     expect(2, *predict, "--model", at("sized.onnx"), "--input", "20x20x1", err=("1x28x28", "1x20x20"))
     expect(2, *predict, "--weights", at("sized.st"), "--normalize", "0.5/0.25", err="says how its pictures were normalised")
+
+
+def read_weights(path):
+    """{name: (shape, values)}"""
+    data = read_bytes(path)
+    size = struct.unpack("<Q", data[:8])[0]
+    tensors = {name: t for name, t in json.loads(data[8:8 + size]).items() if name != "__metadata__"}
+    parts = {name: data[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]] for name, t in tensors.items()}
+    return {name: (tuple(t["shape"]), struct.unpack(f"<{len(parts[name]) // 4}f", parts[name])) for name, t in tensors.items()}
+
+
+def numbers(n, begin, step):
+    return [begin + step * (i * 7 % 13) for i in range(n)]
+
+
+def write_doubtful(path, end="", outputs=10):
+    """Pictures by mean and deviation, a normalisation without factors, blur, a factor for each channel; `end`: operators behind the logits."""
+    o = onnx_file
+    tensors = [o.tensor("n.mean", (3, 1, 1), [0.5, 0.4, 0.3]), o.tensor("n.std", (3, 1, 1), [0.2, 0.3, 0.25]), o.tensor("a.weight", (16, 3, 3, 3), numbers(432, -0.3, 0.05)),
+               o.tensor("b.running_mean", (16,), [0.0] * 16), o.tensor("b.running_var", (16,), [1.0] * 16), o.tensor("c.filt", (16, 1, 3, 3), [1 / 9] * 144),
+               o.tensor("s.gamma", (16, 1, 1), numbers(16, 0.4, 0.1)), o.tensor("f.weight", (outputs, 16), numbers(16 * outputs, -0.5, 0.08)),
+               o.tensor("f.bias", (outputs,), numbers(outputs, -0.1, 0.02))]
+    nodes = [o.node("Sub", "x n.mean", "d"), o.node("Div", "d n.std", "n"), o.node("Conv", "n a.weight", "a"), o.constant("/b/one", (16,), [1.0] * 16),
+             o.constant("/b/zero", (16,), [0.0] * 16), o.node("BatchNormalization", "a /b/one /b/zero b.running_mean b.running_var", "b"), o.node("Relu", "b", "r"),
+             o.node("Conv", "r c.filt", "c", group=16, strides=[2, 2]), o.node("Mul", "c s.gamma", "s"), o.node("GlobalAveragePool", "s", "p"), o.node("Flatten", "p", "q")]
+    at = "z0"
+    nodes.append(o.node("Gemm", "q f.weight f.bias", at if end else "y", transB=1))
+    for i, op in enumerate(end.split()):
+        to = "y" if i + 1 == len(end.split()) else f"z{i + 1}"
+        nodes.append(o.node(op, at, to, **({} if op == "Sigmoid" else {"axis": 1})))
+        at = to
+    o.write(path, (3, 12, 12), nodes, tensors)
+
+
+def test_onnx_constants(at):
+    """What is a constant stays; what is a parameter has its own name and shape; a run that goes on is the same run."""
+    net, data = at("net.onnx"), ["--data", "synthetic:64:12x12x3", "--devices", DEVICE, "--quiet", "--batch", 16, "--no-eval"]
+    write_doubtful(net)
+    listed = expect(0, "net", net).stdout
+    for line in ("618 parameters in 4 tensors", "constants taken as fixed, not trained: n.mean (3x1x1), n.std (3x1x1), /b/one (16), /b/zero (16), c.filt (16x1x3x3)\n",
+                 "constants taken as parameters: s.gamma (16x1x1)\n"):
+        check(line in listed, f"convoy net lacks {line!r} in {listed}")
+    expect(0, "train", "--model", net, *data, "--max-steps", 4, "--save", at("w.st"))
+    tensors = read_weights(at("w.st"))
+    want = {"n.mean": (3, 1, 1), "n.std": (3, 1, 1), "a.weight": (16, 3, 3, 3), "b.running_mean": (16,), "b.running_var": (16,), "b.num_batches_tracked": (), "c.filt": (16, 1, 3, 3),
+            "s.gamma": (16, 1, 1), "f.weight": (10, 16), "f.bias": (10,)}
+    check({name: shape for name, (shape, _) in tensors.items()} == want, f"names and shapes: {tensors}")
+    check(all(abs(v - 1 / 9) < 1e-7 for v in tensors["c.filt"][1]) and abs(tensors["n.std"][1][1] - 0.3) < 1e-7, "constants have changed")
+    check(any(abs(v - w) > 1e-6 for v, w in zip(tensors["s.gamma"][1], numbers(16, 0.4, 0.1))), "the factor is as it was")
+    # in two parts, and with a factor that is left alone
+    expect(0, "train", "--model", net, *data, "--max-steps", 2, "--checkpoint", at("points"), "--momentum", 0.9)
+    expect(0, "train", "--model", net, *data, "--max-steps", 4, "--checkpoint", at("points"), "--resume", "--momentum", 0.9, "--save", at("two.st"))
+    expect(0, "train", "--model", net, *data, "--max-steps", 4, "--momentum", 0.9, "--save", at("one.st"))
+    check(read_bytes(at("one.st")) == read_bytes(at("two.st")), "a run in two parts has other weights")
+    expect(0, "train", "--model", net, *data, "--max-steps", 2, "--freeze", "s.gamma", "--save", at("f.st"))
+    check(all(abs(v - w) < 1e-7 for v, w in zip(read_weights(at("f.st"))["s.gamma"][1], numbers(16, 0.4, 0.1))), "--freeze s.gamma")
+    expect(0, "train", "--model", net, *data, "--max-steps", 1, "--init-from", at("one.st"), "--lr-mult", "s.gamma=0.1")
+    expect(0, "export", "--weights", at("w.st"), "--out", at("back.onnx"))
+    again = expect(0, "net", at("back.onnx")).stdout
+    check("618 parameters in 4 tensors" in again and "s.gamma (16x1x1)" not in again.split("fixed")[1].split("\n")[0], f"the export: {again}")
+
+
+def test_onnx_ends(at):
+    """convoy predict gives what the file gives; several classes at once are neither trained nor evaluated."""
+    net, data = at("net.onnx"), ["--data", "synthetic:64:12x12x3", "--devices", DEVICE, "--quiet", "--batch", 16]
+    with open(at("p.ppm"), "wb") as f:
+        f.write(b"P6\n12 12\n255\n" + bytes(i * 7 % 251 for i in range(12 * 12 * 3)))
+
+    def predicted(end, outputs=10):
+        write_doubtful(net, end, outputs)
+        done = expect(0, "predict", "--devices", DEVICE, "--quiet", "--top", 10, "--json", "-", "--model", net, at("p.ppm"))
+        top = json.loads(done.stdout)["predictions"][0]["top"]
+        return [p for _, p in sorted((t["class"], t["probability"]) for t in top)]
+
+    def near(got, want, what):
+        check(len(got) == len(want) and all(abs(a - b) < 1e-5 for a, b in zip(got, want)), f"{what}: {got}, not {want}")
+
+    def soft(x):
+        return [math.exp(v) / sum(math.exp(w) for w in x) for v in x]
+
+    once = predicted("")
+    near(predicted("Softmax"), once, "Softmax")
+    near(predicted("LogSoftmax"), once, "LogSoftmax")
+    near(predicted("Softmax Softmax"), soft(once), "two Softmax")
+    each = predicted("Sigmoid")
+    near(soft([math.log(p / (1 - p)) for p in each]), once, "Sigmoid")
+    for verb in ("train", "eval"):
+        expect(2, verb, "--model", net, *data, err="ends in a Sigmoid of its 10 outputs")
+    one = predicted("Sigmoid", 1)
+    check(len(one) == 2 and abs(sum(one) - 1) < 1e-6 and 0.01 < one[1] < 0.99, f"one Sigmoid: {one}")
+    near(predicted("", 1), one, "one output")
+    write_doubtful(net, "Softmax", 1)
+    expect(2, "predict", "--devices", DEVICE, "--model", net, at("p.ppm"), err="a softmax of one number")
+    for end, outputs, op in (("Softmax", 10, b"Softmax"), ("LogSoftmax", 10, b"LogSoftmax"), ("Sigmoid", 1, b"Sigmoid"), ("", 1, None)):
+        write_doubtful(net, end, outputs)
+        more = ["--classes", 2] if outputs == 1 else []
+        expect(0, "train", "--model", net, *data, *more, "--max-steps", 1, "--no-eval", "--save", at("w.st"))
+        for option, wanted in (([], op), (["--softmax"], b"Softmax"), (["--logits"], None)):
+            expect(0, "export", "--weights", at("w.st"), "--out", at("back.onnx"), *option)
+            found = [name for name in (b"LogSoftmax", b"Softmax", b"Sigmoid") if b"\x22" + bytes([len(name)]) + name in read_bytes(at("back.onnx"))]
+            check(found == ([wanted] if wanted else []), f"export {option} of {end!r}: {found}")
+    expect(2, "export", "--weights", at("w.st"), "--out", at("back.onnx"), "--softmax", "--logits", err="expected one of them")
 
 
 if __name__ == "__main__":
