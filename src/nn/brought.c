@@ -69,7 +69,8 @@ uint64_t cvy_net_fingerprint(const cvy_net *net) {
     /* younger than the files of other networks, which keep their number */
     if (l->zero_pad) cvy_text_add(&text, " z");
     for (int k = 0; k < 2; k++)
-      if (l->more[k].fixed || l->more[k].name[0]) cvy_text_add(&text, " %d%d%s", k, l->more[k].fixed, l->more[k].name);
+      if (l->more[k].fixed || l->more[k].name[0])
+        cvy_text_add(&text, " %d%d%d%s", k, l->more[k].fixed, l->more[k].turned, l->more[k].name);
     int n;
     const cvy_node *const inputs = cvy_layer_inputs(net, i, &n);
     for (int k = 0; k < n; k++) cvy_text_add(&text, " %d", inputs[k]);

@@ -20,6 +20,11 @@ void cvy_net_call(cvy_net *net, cvy_node node, int which, const char *name, int 
   memcpy(p->dims, dims, (size_t)rank * sizeof *dims);
 }
 
+void cvy_net_turn(cvy_net *net, cvy_node node) {
+  CVY_ASSERT(!net->finished && net->layers[node].kind == CVY_LAYER_LINEAR && net->layers[node].more[0].rank == 2);
+  net->layers[node].more[0].turned = true;
+}
+
 cvy_status cvy_net_note(cvy_net *net, const char *name, int rank, const int *dims, const float *values, bool fixed) {
   cvy_status status = CVY_OK;
   cvy_constant c = {.rank = rank, .elems = 1, .fixed = fixed};

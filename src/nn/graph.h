@@ -30,6 +30,7 @@ typedef struct cvy_layer_param {
   bool fixed;        /* a constant: not trained */
   char name[80];     /* in weights files; "": that of its layer, with ".weight" or ".bias" */
   int rank, dims[4]; /* there, of a `name` */
+  bool turned;       /* there, of a `name` of a linear layer's weight: (in, out) */
 } cvy_layer_param;
 
 /* Layer i makes node i. */
@@ -91,6 +92,8 @@ void cvy_net_give_bias(cvy_net *net, cvy_node node);
  * cvy_net_finish. */
 void cvy_net_fix(cvy_net *net, cvy_node node, int which);
 void cvy_net_call(cvy_net *net, cvy_node node, int which, const char *name, int rank, const int *dims);
+/* The weight of a linear layer lies in files as (in, out); behind cvy_net_call. */
+void cvy_net_turn(cvy_net *net, cvy_node node);
 /* Notes a tensor of the network's file (convoy/net.h: cvy_net_constant); values: of a fixed one that stands in weights
  * files, copied. Before cvy_net_finish. */
 cvy_status cvy_net_note(cvy_net *net, const char *name, int rank, const int *dims, const float *values, bool fixed);

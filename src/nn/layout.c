@@ -55,6 +55,7 @@ static void describe_param(const cvy_net *net, int layer, int which, cvy_param *
   if (!more->name[0]) return;
   p->own = true;
   snprintf(p->name, sizeof p->name, "%s", more->name);
+  p->turned = more->turned;
   p->rank = more->rank;
   memcpy(p->dims, more->dims, sizeof p->dims);
 }
@@ -296,7 +297,8 @@ int cvy_layout_find(const cvy_layout *layout, const char *name) {
 /* Files have (k,c,r,s), the flat vector (r,s,c,k with pitch). For a linear layer r,s are its input's rows and columns,
  * and PyTorch's flattened input is (c,r,s): the same formula. Vectors have r = s = c = 1. */
 static size_t dense_index(const cvy_param *p, int k, int c, int r, int s) {
-  return (((size_t)k * (size_t)p->c + (size_t)c) * (size_t)p->r + (size_t)r) * (size_t)p->s + (size_t)s;
+  const size_t input = ((size_t)c * (size_t)p->r + (size_t)r) * (size_t)p->s + (size_t)s;
+  return p->turned ? input * (size_t)p->k + (size_t)k : (size_t)k * (size_t)p->c * (size_t)p->r * (size_t)p->s + input;
 }
 
 void cvy_param_to_dense(const cvy_param *param, const float *flat, float *dense) {

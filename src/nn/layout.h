@@ -33,6 +33,7 @@ typedef struct cvy_param {
   int layer;
   bool frozen;          /* in the part that training leaves as it is */
   bool fixed;           /* a constant of the network: always frozen, `brought` is its value, it stands in no file */
+  bool turned;          /* linear, in files: (c*r*s, k) */
   bool own;             /* a name and shape of its own; its first value is `brought` under every initialisation */
   bool decays;          /* under weight decay */
   float lr_factor;      /* of the learning rate */

@@ -44,7 +44,10 @@ void cvy_onnx_read_origins(state *im) {
   const char *const by = im->file->model->producer_name;
   im->has_weights = by && !strcmp(by, "convoy"); /* whose Constant nodes are constants */
   im->has_torch_names = im->has_weights || (by && !strcmp(by, "pytorch"));
+  bool says = false;
   for (size_t i = 0; i < im->graph->n_value_info; i++) read_metadata(im, im->graph->value_info[i]);
+  for (size_t i = 0; i < im->n_values && !im->has_weights; i++) says = says || im->values[i].said;
+  for (size_t i = 0; i < im->n_values && says; i++) im->values[i].computed = !im->values[i].said;
   for (size_t i = 0; i < im->graph->n_node && !im->has_weights; i++) {
     const cvy_onnx_node *const n = im->graph->node[i];
     const int input = cvy_onnx_weight_input(n);
@@ -62,7 +65,9 @@ bool cvy_onnx_is_parameters_name(const char *name) {
          strncmp(name, "const", 5);
 }
 
-bool cvy_onnx_has_name(const value *v) { return v->tensor && !v->by_node && cvy_onnx_is_parameters_name(v->title); }
+bool cvy_onnx_has_name(const value *v) {
+  return v->tensor && !v->by_node && !v->computed && cvy_onnx_is_parameters_name(v->title);
+}
 
 static const char *last_part(const char *name) {
   const char *const dot = strrchr(name, '.');
@@ -165,9 +170,13 @@ static void call(state *im, cvy_node node, int which, const value *v, cvy_onnx_w
   const char *const name = v->title;
   int dims[4];
   const int rank = dims_of(v, dims);
-  if (rank < 0 || !cvy_onnx_has_name(v) || (!strcmp(w->name, name) && (which == 0 || rank == 1))) return;
+  const bool usual = !w->transposed && (which == 0 || rank == 1);
+  if (rank < 0 || !cvy_onnx_has_name(v) || (!strcmp(w->name, name) && usual)) return;
   cvy_net_call(im->net, node, which, name, rank, dims);
   snprintf(w->name, sizeof w->name, "%s", name);
+  if (!w->transposed) return;
+  cvy_net_turn(im->net, node);
+  w->transposed = false; /* it lies in weights files as here */
 }
 
 void cvy_onnx_settle(state *im, cvy_node node, int which, const value *v, cvy_onnx_use use, bool fixed) {
@@ -179,7 +188,7 @@ void cvy_onnx_settle(state *im, cvy_node node, int which, const value *v, cvy_on
   }
   const char *const layer = im->net->layers[node].name;
   cvy_onnx_weight *const w = cvy_onnx_find_weight(im, layer, which ? "bias" : "weight");
-  if (!w || w->transposed || w->pixels[0] || v->transposed) return;
+  if (!w || w->pixels[0]) return;
   if (use == CVY_ONNX_USE_FILTERS && !strstr(last_part(v->title), "weight")) cvy_onnx_note(im, v, false);
   if (im->has_torch_names || use == CVY_ONNX_USE_OTHER) call(im, node, which, v, w);
 }

@@ -457,7 +457,7 @@ static void add_layer(export_state *ex, int i) {
     case CVY_LAYER_LINEAR: {
       const char *const in[] = {as_flat(ex, x), param(ex, l->param[0]), bias, NULL};
       ex->flat[i] = true;
-      add_int(ex, add_node(ex, "Gemm", name, in, out), "transB", 1);
+      add_int(ex, add_node(ex, "Gemm", name, in, out), "transB", !ex->net->layout.params[l->param[0]].turned);
       break;
     }
     case CVY_LAYER_SOFTMAX:

@@ -68,6 +68,7 @@ typedef struct cvy_onnx_value {
   bool by_node;                       /* TENSOR: a Constant node made it */
   cvy_onnx_said said;                 /* TENSOR */
   bool temporary;                     /* TENSOR: a buffer that no state_dict holds */
+  bool computed;                      /* TENSOR: made of parameters by the exporter, under any name */
   int n_view;                         /* TENSOR: dimensions that a Reshape gave it; 0: its own */
   int64_t view[4];                    /* these */
   int pad[4];                         /* PADDED: rows above, columns left, rows below, columns right; else 0 */
