@@ -36,6 +36,8 @@ static void put_tensors(bytes *g) {
   put_floats(g, "n.bias", "4,", 5);
   put_floats(g, "n.running_mean", "4,", 6);
   put_floats(g, "n.running_var", "4,", 7);
+  put_floats(g, "square", "4,4", 1);
+  put_floats(g, "one.bias", "1,", 1);
   put_ints(g, "shape", "1,-1,1,1");
 }
 
@@ -280,6 +282,8 @@ CHECK_TEST(refused) {
   } cases[] = {
       {{{"Relu", "x", "a", ""}, {"Mul", "a s.gamma", "b", ""}, {"Relu", "b", "c", ""}, {"Mul", "c s.gamma", "r", ""}},
        "a parameter of another layer already"},
+      {{{"GlobalAveragePool", "x", "p", ""}, {"Flatten", "p", "f", ""}, {"Gemm", "f square one.bias", "r", ""}},
+       "its bias 'one.bias' is one number for all 4 outputs"},
   };
   if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -288,6 +292,38 @@ CHECK_TEST(refused) {
     check_fails(cvy_onnx_import(write_case(&g, cases[i].nodes, "pytorch"), 0, 0, 0, &net), CVY_E_UNSUPPORTED,
                 cases[i].text);
   }
+}
+
+/* x @ w of PyTorch: the matrix is (in, out) in weights files, too, and its values are the file's. */
+CHECK_TEST(turned) {
+  bytes g;
+  cvy_net *net;
+  char text[512];
+  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
+  begin(&g);
+  put_op(&g, "GlobalAveragePool", "x", "pooled", "");
+  put_op(&g, "Flatten", "pooled", "flat", "");
+  put_floats(&g, "m.w", "4,3", 1);
+  put_floats(&g, "m.b", "1,3", 2);
+  put_op(&g, "Gemm", "flat m.w m.b", "h", "alpha=0.5f");
+  put_floats(&g, "n.w", "3,2", 1);
+  put_op(&g, "MatMul", "h n.w", "y", "");
+  check_ok(cvy_onnx_import(write_file_by(&g, 17, "pytorch"), 0, 0, 0, &net));
+  check_own(d, net, check_close_net);
+  assert_string_equal(file_text(d, net, text, sizeof text), "m.w 4x3, m.b 1x3, n.w 3x2");
+  const cvy_param *const p = &net->layout.params[cvy_layout_find(&net->layout, "m.w")];
+  float *const w = floats(d, net->layout.n_floats), *const dense = floats(d, p->elems), running[1];
+  check_ok(cvy_init_weights(&net->layout, CVY_INIT_NET, 0, w, running));
+  for (int in = 0; in < 4; in++)
+    for (int out = 0; out < 3; out++)
+      assert_true(w[p->offset + (size_t)(in * p->pitch + out)] == (float)(1 + in * 3 + out));
+  cvy_param_to_dense(p, w, dense);
+  for (int i = 0; i < 12; i++) assert_true(dense[i] == (float)(1 + i));
+  cvy_net *again;
+  check_ok(cvy_onnx_export(net, NULL, CVY_ONNX_AS_READ, check_path("turned.onnx")));
+  check_ok(cvy_onnx_import(check_path("turned.onnx"), 0, 0, 0, &again));
+  check_own(d, again, check_close_net);
+  assert_string_equal(file_text(d, again, text, sizeof text), "m.w 4x3, m.b 1x3, n.w 3x2");
 }
 
 /* A file of another exporter that has all weights in Constant nodes. */
