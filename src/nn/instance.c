@@ -46,34 +46,25 @@ static cvy_status make_plan(const cvy_instance *i, int n, cvy_plan **out) {
                          out);
 }
 
-/* Of a layer's two the bias's lies behind the weight's. */
-static size_t unused_offset(const cvy_instance *i, const cvy_param *p) {
-  const cvy_param *const weight = &i->layout->params[i->net->layers[p->layer].param[0]];
-  return p == weight || !weight->frozen ? 0 : cvy_round_up(weight->size, CVY_SLICE_ALIGN / sizeof(float));
-}
-
-/* A layer that is trained, or takes the batch's statistics, may have constants: its backward makes their gradients too.
- * No layer reads them, so all have the same place. */
+/* A layer that is trained, or takes the batch's statistics, may have constants: its backward makes their gradients too,
+ * which nothing reads. */
 static bool has_unused_gradient(const cvy_instance *i, const cvy_param *p) {
   return p->frozen && !(i->frozen && i->frozen[p->layer]);
 }
 
-/* Floats of the largest such layer. */
-static size_t unused_floats(const cvy_instance *i) {
-  size_t most = 0;
-  for (int t = 0; t < i->layout->n_params; t++) {
-    const cvy_param *const p = &i->layout->params[t];
-    if (!has_unused_gradient(i, p)) continue;
-    const size_t size = unused_offset(i, p) + cvy_round_up(p->size, CVY_SLICE_ALIGN / sizeof(float));
-    if (size > most) most = size;
-  }
-  return most;
+/* Floats of the unused gradients of the first n parameters, one behind the other. */
+static size_t unused_floats(const cvy_instance *i, int n) {
+  size_t floats = 0;
+  for (int t = 0; t < n; t++)
+    if (has_unused_gradient(i, &i->layout->params[t]))
+      floats += cvy_round_up(i->layout->params[t].size, CVY_SLICE_ALIGN / sizeof(float));
+  return floats;
 }
 
 /* Everything but slots and workspace, for passes of n samples. */
 static size_t fixed_bytes(const cvy_instance *i, int n) {
   const cvy_layout *const l = i->layout;
-  const size_t unused = i->params.inference ? 0 : unused_floats(i);
+  const size_t unused = i->params.inference ? 0 : unused_floats(i, l->n_params);
   const size_t copies = i->params.inference ? 0 : 1 + (size_t)i->params.moments;
   return (unused + l->n_floats * (1 + i->params.two_sets) + cvy_layout_trained(l) * copies +
           l->n_running_floats * (i->params.inference ? 1 : 2)) *
@@ -304,12 +295,12 @@ fail:
 /* The gradients that backward makes and no update reads. */
 static cvy_status slice_unused(cvy_instance *i) {
   cvy_status status = CVY_OK;
-  CVY_TRY(make_buffer(i, unused_floats(i) * sizeof(float), &i->unused));
+  CVY_TRY(make_buffer(i, unused_floats(i, i->layout->n_params) * sizeof(float), &i->unused));
   for (int t = 0; t < i->layout->n_params; t++) {
     const cvy_param *const p = &i->layout->params[t];
     if (has_unused_gradient(i, p))
       CVY_TRY(
-          cvy_buffer_slice(i->unused, unused_offset(i, p) * sizeof(float), p->size * sizeof(float), &i->gradient[t]));
+          cvy_buffer_slice(i->unused, unused_floats(i, t) * sizeof(float), p->size * sizeof(float), &i->gradient[t]));
   }
 fail:
   return status;
