@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "src/nn/instance_parts.h"
 #include "src/nn/weights.h"
 #include "src/base/mem.h"
 #include "src/team/inside.h"
@@ -76,6 +77,7 @@ CHECK_TEST(step) {
   static const char *const teams[] = {"", "*2"};
   static const cvy_team_params ways[] = {{.momentum = 0.9f},
                                          {.momentum = 0.9f, .weight_decay = 0.1f},
+                                         {.momentum = 0.9f, .lr_mult = "*.bias=0.5"},
                                          {.optimizer = CVY_OPTIMIZER_ADAM, .bn = CVY_BN_GHOST, .ghost = 4},
                                          {.momentum = 0.9f, .recompute = true, .bn = CVY_BN_SYNC}};
   for (size_t t = 0; t < 2; t++)
@@ -124,6 +126,28 @@ CHECK_TEST(steps) {
     cvy_param_to_dense(p, w, dense);
     assert_memory_equal(a, dense, p->elems * sizeof *a);
   }
+}
+
+/* With one constant of two a layer waits for the bucket of the other. */
+CHECK_TEST(buckets) {
+  const cvy_net *const net = make(d, true);
+  cvy_layout l;
+  cvy_instance *i;
+  check_ok(cvy_layout_arrange(&net->layout, &(cvy_layout_params){.bucket_floats = 1}, &l));
+  check_ok(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 2, .layout = &l}, &i));
+  int seen = 0;
+  for (int u = 0; u < i->plan->n_units; u++) {
+    const char *const name = cvy_unit_layer(i, &i->plan->units[u])->name;
+    const bool third = !strcmp(name, "3"), shift = !strcmp(name, "shift");
+    if (!third && !shift) continue;
+    const int bucket = l.params[cvy_layout_find(&l, third ? "3.weight" : "shift.bias")].bucket;
+    assert_true(bucket < l.n_buckets);
+    assert_int_equal(i->ops[u].bucket, bucket);
+    seen++;
+  }
+  assert_int_equal(seen, 2);
+  cvy_instance_destroy(&i);
+  cvy_layout_clear(&l);
 }
 
 /* The gradient's norm is that of the parameters alone: a clipped step has its length. */
