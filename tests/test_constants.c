@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "src/base/mem.h"
 #include "src/nn/instance_parts.h"
 #include "src/nn/weights.h"
-#include "src/base/mem.h"
 #include "src/team/inside.h"
 #include "src/team/publish.h"
 #include "tests/check_team.h"
