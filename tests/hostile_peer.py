@@ -89,7 +89,7 @@ class Peer:
         take(self.file, 96)
         s.settimeout(None)
         self.messages = {UP: queue.Queue(), DOWN: queue.Queue(), CONTROL: queue.Queue()}
-        self.sent, self.limit, self.gone, self.round = [0, 0], [WINDOW, WINDOW], False, 0
+        self.size, self.sent, self.limit, self.gone, self.round = size, [0, 0], [WINDOW, WINDOW], False, 0
         for do in (self.read, self.ping):
             threading.Thread(target=do, daemon=True).start()
 
@@ -179,7 +179,7 @@ def open_as_last(peer, device=DEVICE, choices=b"[]", settings=None, counts=lambd
     """All that nodes tell each other before the first step. counts: changes the table of devices per node before it goes down."""
     gather(peer, struct.pack("<i", 1), counts)
     gather_texts(peer, device)
-    gather(peer, lambda came: came[-8:])  # split and batch
+    gather(peer, lambda came: came[-(len(came) // (peer.size - 1)):])  # split, batch: as the node before
     gather_texts(peer, choices)           # algorithms
     gather_texts(peer, settings)
     gather_texts(peer, b"no")             # does a node want the answers?
