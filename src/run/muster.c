@@ -181,11 +181,11 @@ static difference narrow(const json_t *a, const json_t *b) {
   return d;
 }
 
-/* free() */
-static char *shown(const json_t *value) {
+/* Another node's value, as plain text. */
+static void show(const json_t *value, cvy_text *out) {
   char *const text = value ? json_dumps(value, SHOWN) : NULL;
-  if (text) cvy_plain_text(text, ""); /* escapes of JSON were none before */
-  return text;
+  cvy_text_add_plain(out, text ? text : "nothing", "");
+  free(text);
 }
 
 /* Logs each entry of `head` that `other` has not, or has otherwise. */
@@ -198,15 +198,17 @@ static int compare(const cvy_fleet *fleet, int first, const json_t *head, int r,
     char more[48] = "";
     if (json_equal(value, its)) continue;
     const difference d = narrow(value, its);
-    char *const a = shown(d.a), *const b = shown(d.b), *const part = d.part ? cvy_strdup(d.part) : NULL;
-    if (part) cvy_plain_text(part, "");
+    cvy_text a = {0}, b = {0}, part = {0};
+    show(d.a, &a);
+    show(d.b, &b);
+    if (d.part) cvy_text_add_plain(&part, d.part, "");
     if (d.others) snprintf(more, sizeof more, " (and %d more of %s)", d.others, key);
     cvy_log_error("%s%s%s: %s on node %d (%s), %s on node %d (%s)%s; expected the same on all nodes", key,
-                  part ? " " : "", part ? part : "", a ? a : "nothing", first, cvy_fleet_name(fleet, first),
-                  b ? b : "nothing", r, cvy_fleet_name(fleet, r), more);
-    free(a);
-    free(b);
-    cvy_free(part);
+                  d.part ? " " : "", cvy_text_get(&part), cvy_text_get(&a), first, cvy_fleet_name(fleet, first),
+                  cvy_text_get(&b), r, cvy_fleet_name(fleet, r), more);
+    cvy_text_clear(&a);
+    cvy_text_clear(&b);
+    cvy_text_clear(&part);
     n++;
   }
   return n;

@@ -6,6 +6,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/mem.h"
+#include "src/team/chain_pace.h"
 #include "src/team/grad_norm.h"
 #include "src/team/units.h"
 
@@ -13,10 +14,6 @@
 static const double LISTEN_S = 0.05;
 /* mpirun gives processes a second between SIGTERM and SIGKILL, in which the head also writes a checkpoint. */
 static const double STOP_S = 0.2;
-/* Waits for other nodes are longer than those for a device (watch.h), so that a node can lose a device itself. */
-static const double TIMES_DEVICE = 2, TIMES_USUAL = 5, TIMES_COMPILING = 10, TIMES_OWN = 10;
-enum { COMPILING_STEPS = 2 };
-
 /* Of a step's gradient. */
 typedef struct gradient_norm {
   cvy_grad_norm *sums; /* NULL: not computed */
@@ -34,14 +31,6 @@ typedef struct counted {
   void (*fn)(void *user, cvy_roster *roster); /* NULL: it is not called */
   void *user;
 } counted;
-
-/* How long operations take here, for patience.h. */
-typedef struct pace {
-  uint64_t ended_ns; /* the newest one; 0: none has yet */
-  uint64_t began_ns; /* the step under way */
-  double usual_s;    /* of a step, lately */
-  int steps;         /* since the shares changed */
-} pace;
 
 /* The lock guards these. */
 typedef struct shared {
@@ -78,7 +67,7 @@ struct cvy_chain {
   int n_units, n_pieces; /* that cross in the step: none where a lone device updates its own weights */
   int before, here;      /* samples of the nodes before this one, and of this one */
   notes notes;
-  pace pace; /* of the thread that begins operations, one at a time */
+  cvy_chain_pace pace; /* of the thread that begins operations, one at a time */
   cvy_thread threads[3];
   int n_threads; /* that were started */
   shared at;
@@ -181,12 +170,6 @@ fail:
   return status;
 }
 
-static void add_requests(cvy_chain *c, cvy_chain_sums *total) {
-  cvy_roster_lock(c->roster);
-  for (int r = 0; r < CVY_CHAIN_REQUESTS; r++) total->asks[r] += c->at.asks[r];
-  cvy_roster_unlock(c->roster);
-}
-
 static cvy_status sums_up(cvy_chain *c, int previous, int next) {
   cvy_status status = CVY_OK;
   cvy_chain_sums *const total = c->total.sums;
@@ -194,7 +177,7 @@ static cvy_status sums_up(cvy_chain *c, int previous, int next) {
   memset(total, 0, c->total.bytes);
   if (previous >= 0) CVY_TRY(cvy_fleet_take(c->fleet, previous, CVY_LINK_UP, total, c->total.bytes));
   CVY_TRY(await_more(c, &c->at.given, c->n_units));
-  add_requests(c, total);
+  for (int r = 0; r < CVY_CHAIN_REQUESTS; r++) total->asks[r] += cvy_chain_asks(c, (cvy_chain_request)r);
   cvy_chain_sums_add(&c->total, &c->own, c->step->times + first, first, cvy_roster_size(c->roster));
   if (next >= 0) CVY_TRY(cvy_fleet_give(c->fleet, next, CVY_LINK_UP, total, c->total.bytes));
   set_count(c, &c->at.summed, c->n_pieces + 1);
@@ -384,23 +367,6 @@ void cvy_chain_stop(cvy_chain *c) {
   while (c->n_threads > 0) cvy_thread_join(c->threads[--c->n_threads]);
 }
 
-/* ---- how long others are waited for ---- */
-
-/* others_s: work that they may do before, as far as it is known here. */
-static void limit_waits(cvy_chain *c, bool compiles, double others_s) {
-  const double device_s = c->params.device_timeout_s, usual_s = TIMES_USUAL * c->pace.usual_s;
-  const double limit_s = TIMES_DEVICE * (device_s > usual_s ? device_s : usual_s);
-  cvy_fleet_end_opening(c->fleet);
-  cvy_patience_set(cvy_fleet_patience(c->fleet),
-                   device_s > 0 ? (compiles ? TIMES_COMPILING : 1) * limit_s + others_s : 0);
-}
-
-static void note_step(pace *p) {
-  const double step_s = cvy_clock_seconds_since(p->began_ns);
-  p->ended_ns = cvy_clock_ns();
-  if (p->steps++ >= COMPILING_STEPS) p->usual_s = p->usual_s > 0 ? 0.8 * p->usual_s + 0.2 * step_s : step_s;
-}
-
 /* ---- exchange thread: a step ---- */
 
 void cvy_chain_begin(cvy_chain *c, const cvy_step *step) {
@@ -412,8 +378,7 @@ void cvy_chain_begin(cvy_chain *c, const cvy_step *step) {
   for (int i = 0; i < first; i++) c->before += step->all_shares[i];
   for (int i = 0; i < cvy_roster_size(c->roster); i++) c->here += step->shares[i];
   const bool noting = step->lone < 0 && c->notes.noted < c->notes.n_steps;
-  c->pace.began_ns = cvy_clock_ns();
-  limit_waits(c, c->pace.steps < COMPILING_STEPS, 0);
+  cvy_chain_pace_begin(&c->pace, c->fleet, c->params.device_timeout_s);
   c->notes.step = noting ? c->notes.times + (size_t)c->units.n_pieces * (size_t)c->notes.noted++ : NULL;
   cvy_roster_lock(c->roster);
   c->at.given = c->at.summed = c->at.updated = 0;
@@ -447,12 +412,7 @@ int cvy_chain_await_updates(cvy_chain *c, int than) {
   return updated > c->n_units ? c->n_units : updated;
 }
 
-int cvy_chain_updates(cvy_chain *c) {
-  cvy_roster_lock(c->roster);
-  const int updated = c->at.updated;
-  cvy_roster_unlock(c->roster);
-  return updated > c->n_units ? c->n_units : updated;
-}
+int cvy_chain_updates(cvy_chain *c) { return cvy_chain_await_updates(c, -1); }
 
 bool cvy_chain_await_end(cvy_chain *c, cvy_chain_sums *total) {
   cvy_roster_lock(c->roster);
@@ -462,7 +422,7 @@ bool cvy_chain_await_end(cvy_chain *c, cvy_chain_sums *total) {
     c->at.done++;
     c->at.stepping = c->at.committed = false;
     *total = *c->total.sums;
-    note_step(&c->pace);
+    cvy_chain_pace_end(&c->pace);
   }
   cvy_roster_unlock(c->roster);
   return ended;
@@ -603,8 +563,7 @@ static cvy_status run(cvy_chain *c, uint32_t round, const operation *o, counted 
   }
   cvy_roster_unlock(c->roster);
   if (go) {
-    /* the others may be slower at what this node's caller has done since the operation before */
-    limit_waits(c, true, c->pace.ended_ns ? TIMES_OWN * cvy_clock_seconds_since(c->pace.ended_ns) : 0);
+    cvy_chain_pace_operation(&c->pace, c->fleet, c->params.device_timeout_s);
     const cvy_status status = operate(c, o);
     cvy_roster_lock(c->roster);
     if (status == CVY_OK) {

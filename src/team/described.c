@@ -15,8 +15,7 @@ enum { LABEL_BYTES = 160 }; /* as a device's own label */
 static json_t *plain_json(const json_t *text) {
   char plain[LABEL_BYTES];
   if (!json_is_string(text)) return NULL;
-  cvy_utf8_copy(json_string_value(text), plain, sizeof plain);
-  cvy_plain_text(plain, "");
+  cvy_plain_copy(json_string_value(text), "", plain, sizeof plain);
   return json_string(plain);
 }
 

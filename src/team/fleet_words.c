@@ -131,7 +131,6 @@ cvy_status cvy_fleet_gather_texts(cvy_fleet *f, const char *own, char ***out) {
     char *const text = (*out)[r] = cvy_calloc(lengths[r] + 1, 1);
     CVY_REQUIRE(text, CVY_E_MEMORY, "out of host memory");
     memcpy(text, bytes + at, lengths[r]);
-    cvy_plain_text(text, "\n\t"); /* this node's, too: texts of all nodes are compared */
   }
 fail:
   if (status != CVY_OK) cvy_fleet_free_texts(f, out);

@@ -4,8 +4,8 @@
  *
  * A node sends up what it and those before it have, and gets all pieces back from the node behind it. No node is
  * believed what it says of this one or of those before it: a piece that comes back changed loses the node that sends
- * it. Every length has a limit, and memory for it is taken as bytes come. Texts lose their control characters
- * (base/text.h) here, since they may be printed.
+ * it. Every length has a limit, and memory for it is taken as bytes come. Texts are as the nodes have sent them, and
+ * become plain (base/text.h) where they are printed.
  *
  * CVY_E_IO: a node was lost, or refused for what it has sent (logged). CVY_E_MEMORY. */
 #ifndef CVY_TEAM_FLEET_WORDS_H
