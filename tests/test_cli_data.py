@@ -239,6 +239,23 @@ def test_pictures(at):
     shutil.copy(at("pics/train/png/wide.png"), at("pics/train/png/alpha.png"))
     expect(2, "train", "--checkpoint", at("ck2"), "--resume", env=env, err="data_content")
 
+    # two class folders that have changed places: names, sizes and times of all files are those of the copy
+    for name, shade in (("a", 40), ("b", 200)):
+        os.makedirs(at("places", "train", name))
+        for i in range(6):
+            with open(at("places", "train", name, f"{i}.ppm"), "wb") as f:
+                f.write(b"P6 28 28 255\n" + bytes([shade + i]) * (28 * 28 * 3))
+            os.utime(at("places", "train", name, f"{i}.ppm"), (1000, 1000))
+    shutil.copytree(at("places/train"), at("places/test"))
+    places = [at("places") if word == at("pics") else word for word in one]
+    expect(0, *places, "--lr", 0.05, "--epochs", 20, "--checkpoint", at("ck3"), "--save", at("before"), env=env, out="test acc: 1.00")
+    for part in ("train", "test"):
+        for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
+            os.rename(at("places", part, old), at("places", part, new))
+    expect(2, *places, "--lr", 0.05, "--epochs", 21, "--checkpoint", at("ck3"), "--resume", env=env, err="data_content")
+    expect(0, "eval", "--model", "lenet", "--weights", at("before"), "--data", at("places"), "--size", 28, "--devices", device, env=env,
+           out="test acc: 0.00")
+
     # classes alone: no test set
     expect(0, *[at("pics/train") if w == at("pics") else w for w in one], env=env, out="train loss", err="14 train images 28x28x3")
     expect(2, "eval", "--model", "lenet", "--weights", at("a"), "--data", at("pics/train"), "--size", 28, "--devices", device, env=env,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Folders of pictures: decoded and resized as Pillow does it, found as ImageFolder does; hostile ones; the decoded
- * copy. */
+ * copy. The program is linked with --wrap for fstat64, which is fstat's name where sizes have 64 bits. */
 #include "tests/check_team.h"
 
 #include <dirent.h>
@@ -24,6 +24,20 @@ static void begin(check_device *d) {
   folder = check_temp_dir();
   setenv("XDG_CACHE_HOME", check_path("cache"), 1);
   check_ok(cvy_make_dirs(check_path("cache"), NULL));
+}
+
+/* What fstat leaves out of its answer: a file system need not have it. */
+static enum { NOTHING, TIME_OF_STATUS, TIME_OF_STATUS_AND_INODE } hidden_facts;
+static atomic_int n_hidden; /* answers that lacked something */
+
+int __real_fstat64(int fd, struct stat *info);
+int __wrap_fstat64(int fd, struct stat *info);
+int __wrap_fstat64(int fd, struct stat *info) {
+  const int code = __real_fstat64(fd, info);
+  n_hidden += hidden_facts != NOTHING;
+  if (hidden_facts >= TIME_OF_STATUS) info->st_ctim = (struct timespec){0};
+  if (hidden_facts >= TIME_OF_STATUS_AND_INODE) info->st_ino = 1;
+  return code;
 }
 
 static const char *given(const char *name) { return check_text("%s/pictures/%s", getenv("CVY_TEST_DATA"), name); }
@@ -403,6 +417,62 @@ CHECK_TEST(decoded_copy) {
   const cvy_data *const data = load(d, check_path("p"), params);
   assert_memory_equal(data->train.images, want->train.images, 3 * image_bytes(want));
   setenv("XDG_CACHE_HOME", check_path("cache"), 1);
+}
+
+/* A PPM of side x side, gray but for the byte at `at`. */
+static void put_plain(const char *name, int side, size_t at) {
+  enum { HEAD = 19 };
+  const size_t n = HEAD + 3 * (size_t)(side * side);
+  char *const bytes = cvy_alloc_unset(n + 1, 1);
+  assert_int_equal(snprintf(bytes, n, "P6\n%05d %05d\n255\n", side, side), HEAD);
+  memset(bytes + HEAD, 100, n - HEAD);
+  bytes[HEAD + at] = (char)200;
+  put(name, bytes, n);
+  cvy_free(bytes);
+}
+
+static void exchange(const char *a, const char *b) {
+  assert_int_equal(rename(check_path("%s", a), check_path("other")), 0);
+  assert_int_equal(rename(check_path("%s", b), check_path("%s", a)), 0);
+  assert_int_equal(rename(check_path("other"), check_path("%s", b)), 0);
+}
+
+/* Files that changed places have the names, sizes and times of before, and so has another version of the same age. Each
+ * fact of a fingerprint is seen alone: bytes at both ends where there are no inodes or times of status; inodes and
+ * times of status where bytes in the middle differ. */
+CHECK_TEST(exchanged) {
+  enum { SMALL = 20, LARGE = 200, HIDDEN_ENDS = 200 * 200 * 3 / 2 };
+  static const struct {
+    int side, hidden;
+    size_t at[2]; /* where the two pictures differ from a plain one */
+  } cases[] = {
+      {SMALL, TIME_OF_STATUS_AND_INODE, {3, 700}},         {LARGE, TIME_OF_STATUS_AND_INODE, {3, 30000}},
+      {LARGE, TIME_OF_STATUS_AND_INODE, {100000, 119999}}, {LARGE, TIME_OF_STATUS, {HIDDEN_ENDS, HIDDEN_ENDS + 1}},
+      {LARGE, NOTHING, {HIDDEN_ENDS, HIDDEN_ENDS + 1}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const size_t all = 3 * (size_t)(cases[i].side * cases[i].side);
+    const struct utimbuf old = {1000, 1000};
+    hidden_facts = cases[i].hidden;
+    for (int class = 0; class < 2; class ++) {
+      put_plain(check_text("p%zu/%d/x.ppm", i, class), cases[i].side, cases[i].at[class]);
+      assert_int_equal(utime(check_path("p%zu/%d/x.ppm", i, class), &old), 0);
+    }
+    const cvy_data *const before = load(d, check_path("p%zu", i), (cvy_data_params){0});
+    assert_true(before->train.n == 2 && before->train.images[cases[i].at[0]] == 200);
+    if (cases[i].hidden == NOTHING) /* in place: the same inode */
+      for (int class = 0; class < 2; class ++) {
+        put_plain(check_text("p%zu/%d/x.ppm", i, class), cases[i].side, cases[i].at[1 - class]);
+        assert_int_equal(utime(check_path("p%zu/%d/x.ppm", i, class), &old), 0);
+      }
+    else exchange(check_text("p%zu/0/x.ppm", i), check_text("p%zu/1/x.ppm", i));
+    const cvy_data *const after = load(d, check_path("p%zu", i), (cvy_data_params){0});
+    assert_true(after->train.images[cases[i].at[1]] == 200 && after->train.images[all + cases[i].at[0]] == 200);
+    assert_true(after->content != before->content && after->train.labels[1] == 1);
+    assert_true(n_hidden > 0 || cases[i].hidden == NOTHING);
+    hidden_facts = NOTHING;
+    check_case_end(d);
+  }
 }
 
 /* Of n samples of a class round(part * n) are held out, the others keep their order. */

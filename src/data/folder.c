@@ -174,20 +174,13 @@ cvy_name_kind cvy_name_kind_of(const char *name) {
 /* Takes over `path`. */
 static cvy_status add_item(cvy_folder *f, char *path, int set, int label) {
   cvy_status status = CVY_OK;
-  struct stat info = {0};
-  char *const full = path ? join(f->dir, path) : NULL;
-  cvy_folder_item *const larger = full ? cvy_grow(f->items, f->n, &f->room, 256, sizeof *f->items) : NULL;
+  cvy_folder_item *const larger = path ? cvy_grow(f->items, f->n, &f->room, 256, sizeof *f->items) : NULL;
   if (larger) f->items = larger;
   CVY_REQUIRE(larger, CVY_E_MEMORY, "no memory for the names of files");
-  if (stat(full, &info) != 0) info = (struct stat){0}; /* said when it is read */
-  f->items[f->n++] = (cvy_folder_item){.path = path,
-                                       .label = label,
-                                       .size = (uint64_t)info.st_size,
-                                       .changed_ns = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec};
+  f->items[f->n++] = (cvy_folder_item){.path = path, .label = label};
   f->n_of[set]++;
   path = NULL;
 fail:
-  cvy_free(full);
   cvy_free(path);
   return status;
 }

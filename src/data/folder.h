@@ -20,8 +20,6 @@ enum { CVY_SET_OF_TRAIN, CVY_SET_OF_VAL, CVY_SET_OF_TEST, CVY_SETS };
 typedef struct cvy_folder_item {
   char *path; /* below `dir`: "train/cat/1.jpg" */
   int label;
-  uint64_t size;      /* bytes; 0 for a dangling link */
-  int64_t changed_ns; /* time of its last change */
 } cvy_folder_item;
 
 typedef struct cvy_folder {

@@ -17,6 +17,7 @@
 
 #include "src/base/mem.h"
 #include "src/base/user_cache.h"
+#include "src/data/fingerprint.h"
 
 enum { HEAD_BYTES = 4096, CHUNK = 1 << 24 };
 #define CLIPPED (UINT32_C(1) << 31)
@@ -48,8 +49,12 @@ static bool make_key(const cvy_folder *f, const cvy_data_params *params, uint64_
   const char *const libraries = cvy_picture_libraries();
   const int64_t settings[5] = {CVY_PICTURE_CACHE_VERSION, params->size_h, params->size_w, params->gray,
                                params->png16_scale};
-  XXH3_state_t *const state = XXH3_createState();
-  if (!state) return false;
+  uint64_t *const prints = cvy_alloc_unset(f->n, sizeof *prints);
+  XXH3_state_t *const state = prints && cvy_fingerprints(f, prints) ? XXH3_createState() : NULL;
+  if (!state) {
+    cvy_free(prints);
+    return false;
+  }
   XXH3_128bits_reset(state);
   add(state, settings, sizeof settings);
   add(state, libraries, strlen(libraries) + 1);
@@ -57,12 +62,13 @@ static bool make_key(const cvy_folder *f, const cvy_data_params *params, uint64_
   for (int set = 0; set < CVY_SETS; set++) add(state, &f->n_of[set], sizeof f->n_of[set]);
   for (size_t i = 0; i < f->n; i++) {
     const cvy_folder_item *const item = &f->items[i];
-    const int64_t facts[3] = {(int64_t)item->size, item->changed_ns, item->label};
     add(state, item->path, strlen(item->path) + 1);
-    add(state, facts, sizeof facts);
+    add(state, &item->label, sizeof item->label);
   }
+  add(state, prints, f->n * sizeof *prints);
   const XXH128_hash_t hash = XXH3_128bits_digest(state);
   XXH3_freeState(state);
+  cvy_free(prints);
   key[0] = hash.low64;
   key[1] = hash.high64;
   return true;

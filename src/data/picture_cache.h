@@ -5,8 +5,9 @@
  *   4096  the images that are not broken, in the order of the folder's list
  *   …     a record for each picture of the list (size of the original; whether values were clipped; broken: where its
  *         reason is), the reasons
- * Numbers are this machine's. The key is a hash of the names, sizes and times of all files, the wanted size, channels and depth, and the
- * decoders' versions: other pictures replace the copy. A file is written aside under a lock (flock) and renamed; files that
+ * Numbers are this machine's. The key is a hash of the names, labels and fingerprints (fingerprint.h: bytes, sizes,
+ * inodes and times) of all files, the wanted size, channels and depth, and the decoders' versions: other pictures
+ * replace the copy. A file is written aside under a lock (flock) and renamed; files that
  * killed processes have left are removed by the next one that writes. Folder and file must be the user's own
  * (base/user_cache.h). The images' hashes are checked while the file is mapped, unless it is larger than half of the
  * memory; heads and records always. A wrong file counts as missing. */
@@ -17,7 +18,7 @@
 
 #include "src/data/pictures.h"
 
-enum { CVY_PICTURE_CACHE_VERSION = 1 };
+enum { CVY_PICTURE_CACHE_VERSION = 2 };
 
 typedef struct cvy_picture_cache {
   char path[4096]; /* "" : there is no place for it */

@@ -193,7 +193,7 @@ static void run_lanes(void *arg, size_t begin, size_t end) {
   }
 }
 
-static int thread_count(size_t pictures) {
+int cvy_picture_threads(size_t pictures) {
   cpu_set_t set;
   const long all = sysconf(_SC_NPROCESSORS_ONLN);
   int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)all;
@@ -206,7 +206,7 @@ cvy_status cvy_pictures_decode(cvy_pictures *p) {
   cvy_status status = CVY_OK;
   cvy_pool *pool = NULL;
   const cvy_folder *const f = p->folder;
-  const int threads = thread_count(f->n);
+  const int threads = cvy_picture_threads(f->n);
   job j = {.p = p};
   atomic_init(&j.first_other, f->n);
   cvy_picture_gate_init(&j.gate);

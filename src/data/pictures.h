@@ -29,6 +29,8 @@ typedef struct cvy_pictures {
   cvy_picture_fact *facts; /* one for each item; cvy_pictures_clear_facts */
 } cvy_pictures;
 
+/* Threads that work on so many pictures: one for each core that this process may use. */
+int cvy_picture_threads(size_t pictures);
 /* CVY_E_FORMAT: two pictures have different sizes (the first two are named), or all are broken. CVY_E_INTERRUPTED:
  * stop. CVY_E_MEMORY; failures of `take`. Broken pictures are noted and not logged. */
 cvy_status cvy_pictures_decode(cvy_pictures *p);
