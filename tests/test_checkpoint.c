@@ -186,11 +186,11 @@ CHECK_TEST(keep) {
   check_fails(cvy_checkpoint_write(path, m.layout, &back, 1), CVY_E_IO, path);
   check_fails(newest_load(path, m.layout, NULL, &c, &found), CVY_E_IO, "Not a directory");
   check_fails(cvy_checkpoint_require_none(path), CVY_E_IO, "Not a directory");
-  /* the new file cannot be written: the old ones stay */
+  /* the new file cannot be renamed: the old ones stay, and it stays aside */
   check_ok(cvy_make_dirs(file_of(dir, 6000), NULL));
   const cvy_checkpoint_data next = make_checkpoint(&m, 6000, true);
   check_fails(cvy_checkpoint_write(dir, m.layout, &next, 1), CVY_E_IO, "step-0000006000.safetensors");
-  assert_int_equal(count_files(dir), 5 + 3 + 1);
+  assert_int_equal(count_files(dir), 5 + 3 + 2);
   /* and a folder of that name is as good as a broken file */
   check_ok(newest_load(dir, m.layout, NULL, &c, &found));
   assert_true(found && c.at.step == 5000);
@@ -520,6 +520,36 @@ CHECK_TEST(claim) {
   check_ok(cvy_checkpoint_claim(dir, &n_made, &lock));
   cvy_file_lock_release(&lock);
   for (int i = 0; i < 6; i++) assert_int_equal(cvy_file_exists(check_path("a/b/%s", names[i])), i >= 2);
+}
+
+/* Checkpoints that could not be renamed: the newest stays, and the next run has it. */
+CHECK_TEST(not_renamed) {
+  const model m = make_model(d, 3);
+  const char *const dir = check_path("a");
+  int n_made;
+  cvy_file_lock *lock = NULL;
+  check_ok(cvy_checkpoint_claim(dir, &n_made, &lock));
+  for (long step = 1; step <= 3; step++) {
+    const cvy_checkpoint_data c = make_checkpoint(&m, step, true);
+    assert_int_equal(mkdir(file_of(dir, step), 0700), 0); /* no file can be renamed to a folder */
+    check_fails(cvy_checkpoint_write(dir, m.layout, &c, 2), CVY_E_IO, "is kept, and is whole");
+    assert_int_equal(rmdir(file_of(dir, step)), 0);
+    assert_int_equal(count_files(dir), 1);
+  }
+  cvy_file_lock_release(&lock);
+  check_log_clear();
+  check_ok(cvy_checkpoint_claim(dir, &n_made, &lock));
+  assert_true(check_log_contains("is a whole checkpoint that its run could not name"));
+  for (long step = 1; step <= 3; step++) assert_int_equal(cvy_file_exists(file_of(dir, step)), step == 3);
+  check_fails(cvy_checkpoint_require_none(dir), CVY_E_ARGUMENT, "1 checkpoint already (newest: step 3)");
+  /* beside the checkpoint itself a second one is of no use */
+  size_t n;
+  const char *const bytes = check_read(file_of(dir, 3), &n);
+  check_write(check_path("a/step-0000000003.safetensors.tmp.1.0"), bytes, n);
+  cvy_file_lock_release(&lock);
+  check_ok(cvy_checkpoint_claim(dir, &n_made, &lock));
+  cvy_file_lock_release(&lock);
+  assert_false(cvy_file_exists(check_path("a/step-0000000003.safetensors.tmp.1.0")));
 }
 
 static int by_name(const void *a, const void *b) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * src/base/file: what stands in the way of a file (strays, links, pipes, a full or failing disk), locks. The program is
- * linked with --wrap for fsync and flock. */
+ * linked with --wrap for fsync, flock, close and rename. */
 #include "tests/check.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -15,7 +16,8 @@
 
 #include "src/base/file.h"
 
-static int sync_error, sync_error_of_folders, lock_error; /* errno, 0: as the system does it */
+/* errno, 0: as the system does it; close of an output then closes all the same */
+static int sync_error, sync_error_of_folders, lock_error, close_error, rename_error;
 
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
@@ -30,6 +32,23 @@ int __wrap_flock(int fd, int operation);
 int __wrap_flock(int fd, int operation) {
   errno = lock_error;
   return errno ? -1 : __real_flock(fd, operation);
+}
+
+int __real_close(int fd);
+int __wrap_close(int fd);
+int __wrap_close(int fd) {
+  const bool is_output = (fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY;
+  const int code = __real_close(fd);
+  if (!close_error || !is_output) return code;
+  errno = close_error;
+  return -1;
+}
+
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to) {
+  errno = rename_error;
+  return errno ? -1 : __real_rename(from, to);
 }
 
 static const cvy_piece word = {"word", 4};
@@ -156,6 +175,61 @@ CHECK_TEST(sync) {
   assert_int_equal(n_made, 3);
   cvy_remove_dirs(check_path("w.d//e/f/"), n_made);
   assert_false(cvy_file_exists(check_path("w.d")));
+}
+
+/* The only other file of the folder of `path`; NULL: there is none. */
+static const char *file_beside(const char *path) {
+  const char *found = NULL;
+  DIR *const dir = opendir(check_path("."));
+  assert_non_null(dir);
+  for (const struct dirent *entry; (entry = readdir(dir));) {
+    if (entry->d_name[0] == '.' || strcmp(check_path("%s", entry->d_name), path) == 0) continue;
+    assert_null(found);
+    found = check_path("%s", entry->d_name);
+  }
+  closedir(dir);
+  return found;
+}
+
+/* A file system that cannot sync at all keeps the file, and says so once; a disk that fails is an error as before. */
+CHECK_TEST(no_sync) {
+  const char *const path = check_path("w");
+  static const int errors[] = {EINVAL, ENOSYS, EOPNOTSUPP};
+  for (int i = 0; i < 3; i++) {
+    sync_error = errors[i];
+    check_log_clear();
+    check_ok(cvy_file_write(path, &(cvy_piece){&"abc"[i], 1}, 1));
+    assert_int_equal(check_log_contains("cannot sync"), i == 0);
+    check_content(path, check_text("%c", "abc"[i]));
+  }
+  static const int disk[] = {EIO, ENOSPC, EDQUOT, EROFS};
+  for (int i = 0; i < 4; i++) {
+    sync_error = disk[i];
+    check_fails(cvy_file_write(path, &word, 1), CVY_E_IO, strerror(disk[i]));
+    check_content(path, "c");
+    assert_null(file_beside(path));
+  }
+  sync_error = 0;
+}
+
+/* The file aside may be the only copy once all of it is written. */
+CHECK_TEST(not_renamed) {
+  const char *const path = check_path("w");
+  for (int i = 0; i < 3; i++) {
+    rename_error = i == 0 ? EXDEV : i == 1 ? EBUSY : 0;
+    close_error = i == 2 ? EIO : 0;
+    check_fails(cvy_file_put(path, &word, 1), CVY_E_IO, i == 2 ? "it is kept" : "the former is kept");
+    assert_false(cvy_file_exists(path));
+    const char *const aside = file_beside(path);
+    assert_non_null(aside);
+    assert_true(check_log_contains(aside));
+    check_content(aside, "word");
+    assert_int_equal(unlink(aside), 0);
+    /* a file that can be made again leaves nothing */
+    check_fails(cvy_file_write_mode(path, 0600, &word, 1), CVY_E_IO, i == 2 ? "cannot close" : "cannot rename");
+    assert_null(file_beside(path));
+    rename_error = close_error = 0;
+  }
 }
 
 CHECK_TEST(lock) {

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * Folders of pictures: decoded and resized as Pillow does it, found as ImageFolder does; hostile ones; the decoded
- * copy. The program is linked with --wrap for fstat64, which is fstat's name where sizes have 64 bits. */
+ * copy. The program is linked with --wrap for fsync,
+ * cvy_host_memory_bytes and fstat64, which is fstat's name where sizes have 64 bits. */
 #include "tests/check_team.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,13 +21,6 @@
 
 static const char *folder; /* of the test under way; its caches are in cache/ below */
 
-static void begin(check_device *d) {
-  if (strstr(cvy_data_libraries(), "no ")) check_skip(d, "built with %s", cvy_data_libraries());
-  folder = check_temp_dir();
-  setenv("XDG_CACHE_HOME", check_path("cache"), 1);
-  check_ok(cvy_make_dirs(check_path("cache"), NULL));
-}
-
 /* What fstat leaves out of its answer: a file system need not have it. */
 static enum { NOTHING, TIME_OF_STATUS, TIME_OF_STATUS_AND_INODE } hidden_facts;
 static atomic_int n_hidden; /* answers that lacked something */
@@ -38,6 +33,30 @@ int __wrap_fstat64(int fd, struct stat *info) {
   if (hidden_facts >= TIME_OF_STATUS) info->st_ctim = (struct timespec){0};
   if (hidden_facts >= TIME_OF_STATUS_AND_INODE) info->st_ino = 1;
   return code;
+}
+
+static int sync_error;        /* errno, 0: as the system does it */
+static uint64_t small_memory; /* 0: the machine's */
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd) {
+  errno = sync_error;
+  return errno ? -1 : __real_fsync(fd);
+}
+
+uint64_t __real_cvy_host_memory_bytes(void);
+uint64_t __wrap_cvy_host_memory_bytes(void);
+uint64_t __wrap_cvy_host_memory_bytes(void) { return small_memory ? small_memory : __real_cvy_host_memory_bytes(); }
+
+static void begin(check_device *d) {
+  if (strstr(cvy_data_libraries(), "no ")) check_skip(d, "built with %s", cvy_data_libraries());
+  folder = check_temp_dir();
+  hidden_facts = NOTHING; /* a test that failed leaves these behind */
+  sync_error = 0;
+  small_memory = 0;
+  setenv("XDG_CACHE_HOME", check_path("cache"), 1);
+  check_ok(cvy_make_dirs(check_path("cache"), NULL));
 }
 
 static const char *given(const char *name) { return check_text("%s/pictures/%s", getenv("CVY_TEST_DATA"), name); }
@@ -417,6 +436,25 @@ CHECK_TEST(decoded_copy) {
   const cvy_data *const data = load(d, check_path("p"), params);
   assert_memory_equal(data->train.images, want->train.images, 3 * image_bytes(want));
   setenv("XDG_CACHE_HOME", check_path("cache"), 1);
+}
+
+/* A copy that is too large to be checked is kept only if it is on the disk; without one the run has it all the same. */
+CHECK_TEST(large_copy) {
+  const cvy_data_params params = {.size_h = 5, .size_w = 7};
+  copy("train/png/wide.png", "p/a/1.png", 0);
+  const cvy_data *const want = load(d, check_path("p"), (cvy_data_params){.size_h = 5, .size_w = 7, .no_cache = true});
+  static const int errors[] = {EIO, EINVAL, 0};
+  small_memory = 1000;
+  for (int i = 0; i < 3; i++) {
+    sync_error = errors[i];
+    check_log_clear();
+    const cvy_data *const data = load(d, check_path("p"), params);
+    assert_memory_equal(data->train.images, want->train.images, image_bytes(want));
+    assert_int_equal(only_copy() != NULL, i == 2);
+    assert_int_equal(check_log_contains("no decoded copy of"), i == 0);
+    assert_int_equal(check_log_contains("serves this run alone"), i == 1);
+  }
+  small_memory = 0;
 }
 
 /* A PPM of side x side, gray but for the byte at `at`. */

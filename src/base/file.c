@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -217,6 +218,20 @@ static bool write_pieces(int fd, const cvy_piece *pieces, int n_pieces) {
   return true;
 }
 
+cvy_sync cvy_file_sync(int fd) {
+  if (fsync(fd) == 0) return CVY_SYNC_DONE;
+  return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP ? CVY_SYNC_NONE : CVY_SYNC_FAILED;
+}
+
+static void say_no_sync(const char *path) {
+  static atomic_flag warned = ATOMIC_FLAG_INIT;
+  if (cvy_log_is_attempt() || atomic_flag_test_and_set(&warned)) return; /* an attempt's warning would not be seen */
+  cvy_log_warning(
+      "the file system of %s cannot sync files (%s): they are kept, but a power cut may damage those written "
+      "last (said once)",
+      path, strerror(errno));
+}
+
 /* A name reaches the disk with its folder. A file system that does not know how to sync a folder is no failure, and
  * neither is a folder that may be written and not read; a disk that fails is one. */
 static bool sync_folder(const char *folder) {
@@ -253,11 +268,8 @@ bool cvy_file_is_aside(const char *name, const char *of) {
   return dot != pid && *dot == '.' && dot[1] && strspn(dot + 1, "0123456789abcdef") == strlen(dot + 1);
 }
 
-cvy_status cvy_file_write(const char *path, const cvy_piece *pieces, int n_pieces) {
-  return cvy_file_write_mode(path, 0666, pieces, n_pieces);
-}
-
-cvy_status cvy_file_write_mode(const char *path, unsigned mode, const cvy_piece *pieces, int n_pieces) {
+/* keep: a whole file aside stays if it cannot be closed or renamed. */
+static cvy_status write_aside(const char *path, unsigned mode, bool keep, const cvy_piece *pieces, int n_pieces) {
   cvy_status status = CVY_OK;
   char aside[PATH_MAX] = "", folder[PATH_MAX];
   bool made = false;
@@ -269,17 +281,29 @@ cvy_status cvy_file_write_mode(const char *path, unsigned mode, const cvy_piece 
   CVY_REQUIRE(fd >= 0, CVY_E_IO, "cannot write %s: %s", path, strerror(errno));
   made = true;
   CVY_REQUIRE(write_pieces(fd, pieces, n_pieces), CVY_E_IO, "cannot write %s: %s", path, strerror(errno));
-  CVY_REQUIRE(fsync(fd) == 0, CVY_E_IO, "cannot write %s to the disk: %s", path, strerror(errno));
+  const cvy_sync sync = cvy_file_sync(fd);
+  CVY_REQUIRE(sync != CVY_SYNC_FAILED, CVY_E_IO, "cannot write %s to the disk: %s", path, strerror(errno));
+  if (sync == CVY_SYNC_NONE) say_no_sync(path);
+  made = !keep; /* all bytes are there, and this may be their only copy */
   const int closed = close(fd);
   fd = -1;
-  CVY_REQUIRE(closed == 0, CVY_E_IO, "cannot close %s: %s", aside, strerror(errno));
-  CVY_REQUIRE(rename(aside, path) == 0, CVY_E_IO, "cannot rename %s to %s: %s", aside, path, strerror(errno));
+  CVY_REQUIRE(closed == 0, CVY_E_IO, "cannot close %s: %s%s", aside, strerror(errno), keep ? "; it is kept" : "");
+  CVY_REQUIRE(rename(aside, path) == 0, CVY_E_IO, "cannot rename %s to %s: %s%s", aside, path, strerror(errno),
+              keep ? "; the former is kept, and is whole" : "");
   made = false;
   CVY_REQUIRE(sync_folder(folder), CVY_E_IO, "cannot write the folder of %s to the disk: %s", path, strerror(errno));
 fail:
   if (fd >= 0) close(fd);
   if (made) unlink(aside);
   return status;
+}
+
+cvy_status cvy_file_write(const char *path, const cvy_piece *pieces, int n_pieces) {
+  return write_aside(path, 0666, true, pieces, n_pieces);
+}
+
+cvy_status cvy_file_write_mode(const char *path, unsigned mode, const cvy_piece *pieces, int n_pieces) {
+  return write_aside(path, mode, false, pieces, n_pieces);
 }
 
 static const char folder_name[] = "it is a folder or ends in '/' as one; give a file name";

@@ -43,15 +43,21 @@ cvy_status cvy_file_read_open(int fd, const char *path, size_t max_bytes, char *
 
 /* ---- writing ---- */
 
+/* Brings the bytes written to `fd` to the disk. NONE: the file system has no such call (EINVAL, ENOSYS, EOPNOTSUPP;
+ * some kinds of FUSE, of network and of container mounts). errno unless DONE. */
+typedef enum cvy_sync { CVY_SYNC_DONE, CVY_SYNC_NONE, CVY_SYNC_FAILED } cvy_sync;
+cvy_sync cvy_file_sync(int fd);
+
 typedef struct cvy_piece {
   const void *data;
   size_t size;
 } cvy_piece;
 /* Writes the pieces one after the other aside (PATH.tmp.PID.XXXXXXXX, made anew, through no link), syncs, renames over
  * `path`, syncs the folder: readers see the old or the new file whole, and after CVY_OK the new one survives a power
- * cut. Nothing is left behind on failure. CVY_E_IO. */
+ * cut, unless its file system cannot sync, which is warned of once per process. CVY_E_IO: nothing is left behind, but
+ * where a close or rename fails the whole file aside stays, and the message names it: it may be the only copy. */
 cvy_status cvy_file_write(const char *path, const cvy_piece *pieces, int n_pieces);
-/* The same with other permissions than 0666 (less the umask). */
+/* The same for a file that can be made again, with these permissions (less the umask): no failure leaves anything. */
 cvy_status cvy_file_write_mode(const char *path, unsigned mode, const cvy_piece *pieces, int n_pieces);
 /* The same where a user names the output: a symbolic link stays one and its target is replaced; pipes and devices are
  * written directly. */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "src/base/file.h"
 #include "src/base/mem.h"
 #include "src/base/user_cache.h"
 #include "src/data/fingerprint.h"
@@ -350,12 +351,16 @@ bool cvy_picture_cache_finish(cvy_picture_cache *c, cvy_picture_fact *facts) {
     h.hashes[set] = c->hashes[set] = XXH64(cvy_picture_cache_images(c, set), c->n_kept[set] * image_bytes(c), 0);
   h.own_hash = hash_of_head(&h);
   /* a copy that is too large to be checked when it is read must be on the disk before it has its name */
-  const bool checked = c->map_bytes <= cvy_host_memory_bytes() / 2;
-  if (!write_at(c->fd, &h, sizeof h, 0) || (!checked && fdatasync(c->fd) != 0) || rename(c->aside, c->path) != 0) {
+  const bool checked = c->map_bytes <= cvy_host_memory_bytes() / 2, written = write_at(c->fd, &h, sizeof h, 0);
+  const cvy_sync sync = written && !checked ? cvy_file_sync(c->fd) : CVY_SYNC_DONE;
+  if (!written || sync == CVY_SYNC_FAILED || (sync == CVY_SYNC_DONE && rename(c->aside, c->path) != 0)) {
     forget(c);
     return refuse(c, c->path);
   }
-  c->aside[0] = 0;
+  if (sync == CVY_SYNC_DONE) c->aside[0] = 0; /* else the name goes, and the map stays as long as this process */
+  else
+    cvy_log_warning("the decoded copy of %s serves this run alone: the file system of %s cannot sync files (%s)",
+                    c->folder->dir, c->path, strerror(errno));
   drop(c);
   c->facts = facts;
   return true;

@@ -132,9 +132,36 @@ fail:
   return status;
 }
 
+/* True if `name` is a file aside of a checkpoint, whose own name is `of` then. */
+static bool is_aside_name(const char *name, char of[64], long *step) {
+  snprintf(of, 64, "%.*s", (int)(strlen("step-.safetensors") + STEP_DIGITS), name);
+  return is_checkpoint_name(of, step) && cvy_file_is_aside(name, of);
+}
+
+/* `aside`, which a run left in the folder, belongs to the checkpoint `name`. A whole one is this checkpoint, if there
+ * is no other (a rename failed, or the run was killed before it); else a killed run was writing it, and it goes. */
+static void clear_up(const char *dir, const char *aside, const char *name) {
+  char from[PATH_MAX], to[PATH_MAX];
+  cvy_checkpoint *whole = NULL;
+  const int n = snprintf(from, sizeof from, "%s/%s", dir, aside), m = snprintf(to, sizeof to, "%s/%s", dir, name);
+  if (n < 0 || n >= PATH_MAX || m < 0 || m >= PATH_MAX) return;
+  cvy_log_attempt_begin();
+  const bool is_whole = !cvy_file_exists(to) && cvy_checkpoint_open_file(from, &whole) == CVY_OK;
+  cvy_log_attempt_end(false);
+  cvy_checkpoint_close(&whole);
+  if (!is_whole) {
+    if (unlink(from) == 0) cvy_log_info("removed %s, which a killed run was writing", from);
+  } else if (rename(from, to) == 0) {
+    cvy_log_info("%s is a whole checkpoint that its run could not name: it is %s now", from, name);
+  } else {
+    cvy_log_warning("%s is a whole checkpoint that cannot be renamed to %s: %s; it stays, and is not used", from, name,
+                    strerror(errno));
+  }
+}
+
 cvy_status cvy_checkpoint_claim(const char *dir, int *n_made, cvy_file_lock **lock) {
   cvy_status status = CVY_OK;
-  char path[PATH_MAX], of[64];
+  char of[64];
   long step;
   DIR *folder = NULL;
   CVY_TRY(cvy_make_dirs(dir, n_made));
@@ -142,10 +169,7 @@ cvy_status cvy_checkpoint_claim(const char *dir, int *n_made, cvy_file_lock **lo
   folder = opendir(dir);
   CVY_REQUIRE(folder, CVY_E_IO, "cannot read the checkpoint folder %s: %s", dir, strerror(errno));
   for (const struct dirent *entry; (entry = readdir(folder));) {
-    snprintf(of, sizeof of, "%.*s", (int)(strlen("step-.safetensors") + STEP_DIGITS), entry->d_name);
-    if (!is_checkpoint_name(of, &step) || !cvy_file_is_aside(entry->d_name, of)) continue;
-    const int n = snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
-    if (n > 0 && n < PATH_MAX && unlink(path) == 0) cvy_log_info("removed %s, which a killed run was writing", path);
+    if (is_aside_name(entry->d_name, of, &step)) clear_up(dir, entry->d_name, of);
   }
 fail:
   if (folder) closedir(folder);
@@ -187,6 +211,26 @@ static cvy_status remove_old(const char *dir, long just_written, int keep, long 
 fail:
   cvy_free(steps);
   return status;
+}
+
+static bool is_own_aside(const char *name, long *step) {
+  char of[64], own[96];
+  if (!is_aside_name(name, of, step)) return false;
+  snprintf(own, sizeof own, "%s.tmp.%ld.", of, (long)getpid());
+  return strncmp(name, own, strlen(own)) == 0;
+}
+
+/* Where renaming fails again and again each checkpoint of this process stays aside: those of steps before a whole one
+ * go. */
+static void remove_old_asides(const char *dir, long step, bool is_whole) {
+  long other;
+  DIR *const folder = opendir(dir);
+  for (const struct dirent *entry; folder && !is_whole && (entry = readdir(folder));)
+    is_whole = is_own_aside(entry->d_name, &other) && other == step;
+  if (folder) rewinddir(folder);
+  for (const struct dirent *entry; folder && is_whole && (entry = readdir(folder));)
+    if (is_own_aside(entry->d_name, &other) && other < step) (void)unlinkat(dirfd(folder), entry->d_name, 0);
+  if (folder) closedir(folder);
 }
 
 /* The value of every key as text. No floating point is printed: the user's locale must not matter. */
@@ -261,7 +305,9 @@ cvy_status cvy_checkpoint_write(const char *dir, const cvy_layout *layout, const
   }
   pairs[n_pairs][0] = CHECKSUM;
   pairs[n_pairs++][1] = checksum;
-  CVY_TRY(cvy_st_write(path, pack.tensors, pack.n, (const char *const(*)[2])pairs, n_pairs));
+  status = cvy_st_write(path, pack.tensors, pack.n, (const char *const(*)[2])pairs, n_pairs);
+  remove_old_asides(dir, c->at.step, status == CVY_OK);
+  CVY_TRY(status);
   CVY_TRY(remove_old(dir, c->at.step, keep, c->at.kept_step ? c->at.kept_step : -1));
 fail:
   for (int i = 0; i < N_KEYS; i++) cvy_text_clear(&texts[i]);

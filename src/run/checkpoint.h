@@ -61,8 +61,9 @@ typedef struct cvy_checkpoint_data {
   bool owned;                  /* these: the checkpoint was read */
 } cvy_checkpoint_data;
 
-/* Locks DIR against other processes, making it if missing (*n_made: cvy_make_dirs), and removes the unfinished files of
- * killed runs. CVY_E_ARGUMENT: another process has it, with its PID; CVY_E_IO, CVY_E_MEMORY. */
+/* Locks DIR against other processes, making it if missing (*n_made: cvy_make_dirs), and clears up files aside that
+ * earlier runs left: unfinished ones are removed, whole ones whose checkpoint is missing get its name.
+ * CVY_E_ARGUMENT: another process has it, with its PID; CVY_E_IO, CVY_E_MEMORY. */
 cvy_status cvy_checkpoint_claim(const char *dir, int *n_made, cvy_file_lock **lock);
 
 /* One file. CVY_E_IO, CVY_E_FORMAT, CVY_E_MISMATCH, CVY_E_MEMORY. Its name is borrowed. */
