@@ -16,6 +16,8 @@
 
 #include "convoy/data.h"
 #include "src/base/file.h"
+#include "src/data/folder.h"
+#include "src/data/folder_names.h"
 #include "src/data/picture_decode.h"
 #include "src/data/resize.h"
 
@@ -184,6 +186,122 @@ CHECK_TEST(classes) {
   assert_true(data->classes == 2 && data->train.n == 1 && data->train.labels[0] == 1);
   assert_true(check_log_contains("the class 'x' is empty there") && check_log_contains("1 picture of") &&
               check_log_contains("none of JPEG, PNG, PGM and PPM"));
+}
+
+/* Names of parts, as archives have them. */
+CHECK_TEST(folder_names) {
+  static const struct {
+    const char *name;
+    int set;
+    bool sounds;
+  } names[] = {
+      {"train", CVY_SET_OF_TRAIN, true},
+      {"Training", CVY_SET_OF_TRAIN, true},
+      {"TRAIN", CVY_SET_OF_TRAIN, true},
+      {"seg_train", CVY_SET_OF_TRAIN, true},
+      {"training_set", CVY_SET_OF_TRAIN, true},
+      {"TrainSet", CVY_SET_OF_TRAIN, true},
+      {"trainset", CVY_SET_OF_TRAIN, true},
+      {"images-train", CVY_SET_OF_TRAIN, true},
+      {"train2017", CVY_SET_OF_TRAIN, true},
+      {"val", CVY_SET_OF_VAL, true},
+      {"valid", CVY_SET_OF_VAL, true},
+      {"Validation Set", CVY_SET_OF_VAL, true},
+      {"ValidationSet", CVY_SET_OF_VAL, true},
+      {"dev", CVY_SET_OF_VAL, true},
+      {"Test", CVY_SET_OF_TEST, true},
+      {"seg_test", CVY_SET_OF_TEST, true},
+      {"testing", CVY_SET_OF_TEST, true},
+      {"test_data", CVY_SET_OF_TEST, true},
+      {"seg_pred", -1, true},
+      {"holdout", -1, true},
+      {"my_train", -1, true},
+      {"test-multiple_fruits", -1, true},
+      {"train_val", -1, true},
+      {"trains", -1, false},
+      {"testudo", -1, false},
+      {"invalid", -1, false},
+      {"trained", -1, false},
+      {"contest", -1, false},
+      {"dataset", -1, false},
+      {"images", -1, false},
+      {"cat", -1, false},
+      {"2017", -1, false},
+      {"\xc3\xa9t\xc3\xa9", -1, false},
+      {"set", -1, false},
+  };
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (cvy_folder_set_of(names[i].name) != names[i].set ||
+        cvy_folder_sounds_like_part(names[i].name) != names[i].sounds)
+      check_fail(d, "'%s': set %d, sounds like a part: %d", names[i].name, cvy_folder_set_of(names[i].name),
+                 cvy_folder_sounds_like_part(names[i].name));
+
+  static const struct {
+    const char *pictures[7]; /* paths */
+    int train, val, test, classes;
+    const char *says; /* a warning, or with train 0 the error */
+  } layouts[] = {
+      {{"Training/a/1", "Training/b/1", "Test/a/1", "Test/b/1", "papers/1", "test-multiple_fruits/1"},
+       2,
+       0,
+       2,
+       2,
+       "'papers', 'test-multiple_fruits'"},
+      {{"seg_train/seg_train/a/1", "seg_train/seg_train/b/1", "seg_test/seg_test/a/1", "seg_pred/seg_pred/1"},
+       2,
+       0,
+       1,
+       2,
+       "'seg_pred'"},
+      {{"train/a/1", "train/b/1", "valid/a/1", "test/a/1"}, 2, 1, 1, 2, NULL},
+      {{"train/a/1", "train/b/1", "validation/a/1"}, 2, 0, 1, 2, NULL},
+      {{"train/a/1", "train/b/1", "val/a/1", "test/1", "test/2"}, 2, 0, 1, 2, "no labels"},
+      {{"train/a/1", "train/b/1", "test/.x/1"}, 2, 0, 0, 2, "no labels"},
+      {{"bus/1", "car/1", "train/1"}, 3, 0, 0, 3, NULL},
+      {{"train/train/1", "train/bus/1", "test/train/1"}, 2, 0, 1, 2, NULL},
+      {{"__MACOSX/a/1", "a/1", "b/1", ".git/1", "a/.ipynb_checkpoints/1", "b/x/@eaDir/1", "a/y/1"},
+       3,
+       0,
+       0,
+       2,
+       "4 hidden or system folders"},
+      {{"train/a/1", "train/b/1", "__MACOSX/train/a/1", "train/a/.ipynb_checkpoints/1"},
+       2,
+       0,
+       0,
+       2,
+       "2 hidden or system folders"},
+      {{"valid/1", "invalid/1"}, 2, 0, 0, 2, NULL},
+      {{"TrainA/1", "TestA/1"}, 0, 0, 0, 0, "'TestA', 'TrainA', sound like parts of a set"},
+      {{"fold_train/a/1", "fold_test/a/1"}, 0, 0, 0, 0, "sound like parts of a set"},
+      {{"train/train_1/1", "train/test_1/1"}, 0, 0, 0, 0, "sound like parts of a set"},
+      {{"train/1", "test/1"}, 0, 0, 0, 0, "train has no folders: expected one for each class"},
+      {{"Train/a/1", "train/a/1"}, 0, 0, 0, 0, "has the folders Train and train: expected one"},
+      {{"train/a/1", "val/a/1", "valid/a/1"}, 0, 0, 0, 0, "has the folders val and valid: expected one"},
+      {{"pets/train/a/1", "pets/test/a/1"}, 0, 0, 0, 0, "/pets would be a class"},
+      {{"a/train/1", "a/test/1", "b/train/1", "b/test/1"}, 0, 0, 0, 0, "/a would be a class"},
+      {{"x/y/Train/a/1", "x/y/Valid/a/1", "z/1"}, 0, 0, 0, 0, "its folders x/y/Train and x/y/Valid"},
+      {{"Training/a/1", "Test/c/1"}, 0, 0, 0, 0, "Training does not have"},
+  };
+  for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+    cvy_data *data;
+    for (int k = 0; k < 7 && layouts[i].pictures[k]; k++)
+      copy("train/png/wide.png", check_text("n%zu/%s.png", i, layouts[i].pictures[k]), 0);
+    check_log_clear();
+    const cvy_status status = cvy_data_load(check_path("n%zu", i), &(cvy_data_params){.no_cache = true}, &data);
+    if (layouts[i].says && !check_log_contains(layouts[i].says))
+      check_fail(d, "%s …: no message contains '%s'", layouts[i].pictures[0], layouts[i].says);
+    if ((status == CVY_OK) != (layouts[i].train > 0))
+      check_fail(d, "%s …: %s", layouts[i].pictures[0], cvy_status_name(status));
+    if (status != CVY_OK) assert_int_equal(status, CVY_E_FORMAT);
+    if (status != CVY_OK) continue;
+    check_own(d, data, check_close_data);
+    if (data->train.n != layouts[i].train || data->val.n != layouts[i].val || data->test.n != layouts[i].test ||
+        data->classes != layouts[i].classes)
+      check_fail(d, "%s …: %d train, %d val, %d test, %d classes", layouts[i].pictures[0], data->train.n, data->val.n,
+                 data->test.n, data->classes);
+    check_case_end(d);
+  }
 }
 
 /* Below a class: folders in the order of their paths, links followed, but not in circles. */

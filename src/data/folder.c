@@ -12,6 +12,8 @@
 
 #include "convoy/data.h"
 #include "src/base/mem.h"
+#include "src/base/text.h"
+#include "src/data/folder_names.h"
 
 /* ---- lists of names ---- */
 
@@ -85,21 +87,34 @@ fail:
   return status;
 }
 
-static bool is_set_name(const char *name) {
-  return strcmp(name, "train") == 0 || strcmp(name, "val") == 0 || strcmp(name, "test") == 0;
+/* Counts it, and keeps the first. */
+static cvy_status note(int *count, char **first, const char *folder, const char *name) {
+  cvy_status status = CVY_OK;
+  if ((*count)++ == 0) {
+    *first = join(folder, name);
+    CVY_REQUIRE(*first, CVY_E_MEMORY, "no memory for the names of files");
+  }
+fail:
+  return status;
 }
 
-/* Folders whose name begins with a dot are version control's or a notebook's. */
-static cvy_status read_classes(const char *path, names *out) {
+/* The folders in `below` but the hidden ones, which are noted. */
+static cvy_status read_folders(cvy_folder *f, const char *below, names *out) {
   cvy_status status = CVY_OK;
   size_t n = 0;
+  char *const path = *below ? join(f->dir, below) : cvy_strdup(f->dir);
+  CVY_REQUIRE(path, CVY_E_MEMORY, "no memory for the names of files");
   CVY_TRY(read_folder(path, out, NULL));
   for (size_t i = 0; i < out->n; i++) {
-    if (out->at[i][0] == '.') cvy_free(out->at[i]);
-    else out->at[n++] = out->at[i];
+    char *const name = out->at[i];
+    const bool is_hidden = cvy_folder_is_hidden(name);
+    if (is_hidden && status == CVY_OK) status = note(&f->n_hidden, &f->hidden, below, name);
+    if (is_hidden) cvy_free(name);
+    else out->at[n++] = name;
   }
   out->n = n;
 fail:
+  cvy_free(path);
   return status;
 }
 
@@ -107,7 +122,7 @@ bool cvy_folder_is_one(const char *dir) {
   bool found = false;
   DIR *const d = opendir(dir);
   for (const struct dirent *entry; d && !found && (entry = readdir(d));)
-    found = entry->d_name[0] != '.' && is_folder(dirfd(d), entry);
+    found = !cvy_folder_is_hidden(entry->d_name) && is_folder(dirfd(d), entry);
   if (d) closedir(d);
   return found;
 }
@@ -127,22 +142,22 @@ fail:
   return status;
 }
 
-/* Adds `path` (below dir) and all folders below it. */
-static cvy_status walk(const char *dir, const char *path, const cvy_folder_step *above, names *out) {
+/* Adds `path` (below f->dir) and all folders below it. */
+static cvy_status walk(cvy_folder *f, const char *path, const cvy_folder_step *above, names *out) {
   cvy_status status = CVY_OK;
   names below = {0};
   cvy_folder_step here;
   bool loop;
-  char *full = join(dir, path), *next = NULL;
+  char *full = join(f->dir, path), *next = NULL;
   CVY_REQUIRE(full, CVY_E_MEMORY, "no memory for the names of files");
   CVY_TRY(cvy_folder_enter(full, above, &here, &loop));
   if (loop) goto fail;
   CVY_TRY(names_add(out, cvy_strdup(path)));
-  CVY_TRY(read_folder(full, &below, NULL));
+  CVY_TRY(read_folders(f, path, &below));
   for (size_t i = 0; i < below.n; i++) {
     next = join(path, below.at[i]);
     CVY_REQUIRE(next, CVY_E_MEMORY, "no memory for the names of files");
-    CVY_TRY(walk(dir, next, &here, out));
+    CVY_TRY(walk(f, next, &here, out));
     cvy_free(next);
     next = NULL;
   }
@@ -185,12 +200,31 @@ fail:
   return status;
 }
 
-/* Counts it, and keeps the first. */
-static cvy_status note(int *count, char **first, const char *folder, const char *name) {
+/* Both are folders in one. */
+static bool are_siblings(const char *a, const char *b) {
+  const char *const slash_a = strrchr(a, '/'), *const slash_b = strrchr(b, '/');
+  return slash_a && slash_b && slash_a - a == slash_b - b && memcmp(a, b, (size_t)(slash_a - a)) == 0;
+}
+
+static int set_of_path(const char *path) {
+  const char *const slash = strrchr(path, '/');
+  return slash ? cvy_folder_set_of(slash + 1) : -1;
+}
+
+/* A class with parts of a set in it: pictures of all parts would be trained as one class. folders: all of `class`. */
+static cvy_status refuse_parts(const cvy_folder *f, const char *class, const names *folders) {
   cvy_status status = CVY_OK;
-  if ((*count)++ == 0) {
-    *first = join(folder, name);
-    CVY_REQUIRE(*first, CVY_E_MEMORY, "no memory for the names of files");
+  for (size_t i = 1; i < folders->n; i++) { /* 0 is the class itself */
+    const char *const train = folders->at[i];
+    if (set_of_path(train) != CVY_SET_OF_TRAIN) continue;
+    for (size_t k = 1; k < folders->n; k++) {
+      const char *const other = folders->at[k];
+      const int above = (int)(strrchr(train, '/') - train);
+      CVY_REQUIRE(set_of_path(other) <= CVY_SET_OF_TRAIN || !are_siblings(train, other), CVY_E_FORMAT,
+                  "%s/%s would be a class, but its folders %s and %s are parts of a set: expected train/CLASS/… and "
+                  "test/CLASS/… in the folder that is given (%s/%.*s, if all pictures are there)",
+                  f->dir, class, train, other, f->dir, above, train);
+    }
   }
 fail:
   return status;
@@ -200,7 +234,8 @@ static cvy_status list_class(cvy_folder *f, const char *path, int set, int label
   cvy_status status = CVY_OK;
   names folders = {0}, files = {0};
   char *full = NULL;
-  CVY_TRY(walk(f->dir, path, NULL, &folders));
+  CVY_TRY(walk(f, path, NULL, &folders));
+  CVY_TRY(refuse_parts(f, path, &folders));
   names_sort(&folders);
   for (size_t i = 0; i < folders.n; i++) {
     full = join(f->dir, folders.at[i]);
@@ -230,18 +265,38 @@ static int find_class(const cvy_folder *f, const char *name) {
   return found ? (int)(found - f->classes) : -1;
 }
 
-/* below: the set's folder, "" for all of dir. The first set that is listed gives the classes. */
-static cvy_status list_set(cvy_folder *f, const char *below, int set) {
+/* Classes whose names are all those of parts would train a network that tells the parts from each other. */
+static cvy_status refuse_part_names(const char *full, const names *classes) {
+  cvy_status status = CVY_OK;
+  cvy_text list = {0};
+  size_t n = 0;
+  while (n < classes->n && cvy_folder_sounds_like_part(classes->at[n])) {
+    cvy_text_add(&list, "%s'%s'", n ? ", " : "", classes->at[n]);
+    n++;
+  }
+  CVY_REQUIRE(n == 0 || n < classes->n, CVY_E_FORMAT,
+              "the folders of %s, %s, sound like parts of a set and not like classes: expected train/CLASS/…, with "
+              "val/CLASS/… or test/CLASS/… or both, or CLASS/… alone",
+              full, cvy_text_get(&list));
+fail:
+  cvy_text_clear(&list);
+  return status;
+}
+
+/* below: the set's folder, "" for all of dir; train: the training set's. The first set that is listed gives the
+ * classes. */
+static cvy_status list_set(cvy_folder *f, const char *below, int set, const char *train) {
   cvy_status status = CVY_OK;
   names classes = {0};
   char *path = NULL, *const full = *below ? join(f->dir, below) : cvy_strdup(f->dir);
   CVY_REQUIRE(full, CVY_E_MEMORY, "no memory for the names of files");
-  CVY_TRY(read_classes(full, &classes));
+  CVY_TRY(read_folders(f, below, &classes));
   CVY_REQUIRE(classes.n > 0, CVY_E_FORMAT, "%s has no folders: expected one for each class, with its pictures in it",
               full);
   CVY_REQUIRE(classes.n <= CVY_MAX_CLASSES, CVY_E_FORMAT, "%s has %zu folders: at most %d classes are possible", full,
               classes.n, CVY_MAX_CLASSES);
   if (set == CVY_SET_OF_TRAIN) {
+    CVY_TRY(refuse_part_names(full, &classes));
     f->classes = classes.at;
     f->n_classes = (int)classes.n;
     classes = (names){0};
@@ -251,7 +306,8 @@ static cvy_status list_set(cvy_folder *f, const char *below, int set) {
     const char *const name = set == CVY_SET_OF_TRAIN ? f->classes[i] : classes.at[i];
     const int label = find_class(f, name);
     const size_t before = f->n;
-    CVY_REQUIRE(label >= 0, CVY_E_FORMAT, "%s has the class '%s', which %s/train does not have", full, name, f->dir);
+    CVY_REQUIRE(label >= 0, CVY_E_FORMAT, "%s has the class '%s', which %s/%s does not have", full, name, f->dir,
+                train);
     path = join(below, name);
     CVY_REQUIRE(path, CVY_E_MEMORY, "no memory for the names of files");
     CVY_TRY(list_class(f, path, set, label));
@@ -270,31 +326,123 @@ fail:
   return status;
 }
 
+/* ---- parts of a set ---- */
+
+/* `below` has folders. */
+static bool has_folders(const cvy_folder *f, const char *below) {
+  char *const path = join(f->dir, below);
+  const bool has = path && cvy_folder_is_one(path);
+  cvy_free(path);
+  return has;
+}
+
+/* The folder of a part, or the one in it if archives have nested it ("seg_train/seg_train/CLASS"). cvy_free. */
+static cvy_status innermost(const cvy_folder *f, const char *name, int set, char **out) {
+  cvy_status status = CVY_OK;
+  names inside = {0};
+  char *full = NULL, *next = NULL;
+  *out = cvy_strdup(name);
+  for (bool again = true; again;) {
+    CVY_REQUIRE(*out && (full = join(f->dir, *out)), CVY_E_MEMORY, "no memory for the names of files");
+    CVY_TRY(read_folder(full, &inside, NULL));
+    size_t n = 0, at = 0;
+    for (size_t i = 0; i < inside.n; i++)
+      if (!cvy_folder_is_hidden(inside.at[i])) n++, at = i;
+    again = n == 1 && cvy_folder_set_of(inside.at[at]) == set;
+    if (again) {
+      next = join(*out, inside.at[at]);
+      CVY_REQUIRE(next, CVY_E_MEMORY, "no memory for the names of files");
+      again = has_folders(f, next);
+    }
+    if (again) {
+      cvy_free(*out);
+      *out = next;
+      next = NULL;
+    }
+    names_clear(&inside);
+    cvy_free(full);
+    full = NULL;
+  }
+fail:
+  names_clear(&inside);
+  cvy_free(full);
+  cvy_free(next);
+  return status;
+}
+
+static cvy_status say_left_out(const cvy_folder *f, const names *others) {
+  enum { MOST_NAMED = 5 };
+  cvy_status status = CVY_OK;
+  cvy_text list = {0};
+  for (size_t i = 0; i < others->n && i < MOST_NAMED; i++) cvy_text_add(&list, "%s'%s'", i ? ", " : "", others->at[i]);
+  CVY_REQUIRE(!list.failed, CVY_E_MEMORY, "no memory for the names of files");
+  if (others->n)
+    cvy_log_warning(
+        "%zu folder%s of %s left out beside the training set, neither a validation nor a test set by the "
+        "name: %s%s",
+        others->n, others->n > 1 ? "s" : "", f->dir, cvy_text_get(&list), others->n > MOST_NAMED ? ", …" : "");
+fail:
+  cvy_text_clear(&list);
+  return status;
+}
+
+/* train: the training set's folder, which is listed already, once it is. */
+static cvy_status list_part(cvy_folder *f, const char *name, int set, char **train) {
+  cvy_status status = CVY_OK;
+  char *part = NULL;
+  CVY_TRY(innermost(f, name, set, &part));
+  if (set != CVY_SET_OF_TRAIN && !has_folders(f, part)) {
+    cvy_log_warning("%s/%s is left out: without a folder for each class its files have no labels", f->dir, part);
+    goto fail;
+  }
+  CVY_TRY(list_set(f, part, set, *train ? *train : part));
+  if (set == CVY_SET_OF_TRAIN) {
+    *train = part;
+    part = NULL;
+  }
+fail:
+  cvy_free(part);
+  return status;
+}
+
 cvy_status cvy_folder_list(const char *dir, cvy_folder *out) {
   cvy_status status = CVY_OK;
-  names folders = {0};
-  bool has[CVY_SETS] = {false};
-  static const char *const set_folders[CVY_SETS] = {"train", "val", "test"};
+  names folders = {0}, others = {0};
+  const char *parts[CVY_SETS] = {NULL}, *twice[CVY_SETS] = {NULL};
+  char *train = NULL;
   *out = (cvy_folder){0};
   out->dir = cvy_strdup(dir);
   CVY_REQUIRE(out->dir, CVY_E_MEMORY, "no memory for the names of files");
   for (size_t n = strlen(out->dir); n > 1 && out->dir[n - 1] == '/'; n--) out->dir[n - 1] = 0;
-  CVY_TRY(read_classes(dir, &folders));
-  size_t others = 0;
+  CVY_TRY(read_folders(out, "", &folders));
   for (size_t i = 0; i < folders.n; i++) {
-    for (int set = 0; set < CVY_SETS; set++) has[set] |= strcmp(folders.at[i], set_folders[set]) == 0;
-    others += !is_set_name(folders.at[i]);
+    const int set = cvy_folder_set_of(folders.at[i]);
+    if (set < 0) CVY_TRY(names_add(&others, cvy_strdup(folders.at[i])));
+    else if (parts[set]) twice[set] = folders.at[i];
+    else parts[set] = folders.at[i];
   }
-  if (has[CVY_SET_OF_TRAIN]) {
+  /* beside other classes a folder with pictures alone may be the class of trains */
+  const char *const first = parts[CVY_SET_OF_TRAIN];
+  if (first && (others.n == 0 || twice[CVY_SET_OF_TRAIN] || has_folders(out, first))) {
     for (int set = 0; set < CVY_SETS; set++)
-      if (has[set]) CVY_TRY(list_set(out, set_folders[set], set));
+      CVY_REQUIRE(!twice[set], CVY_E_FORMAT,
+                  "%s has the folders %s and %s: expected one for each part of the set, train, val and test", out->dir,
+                  parts[set], twice[set]);
+    for (int set = 0; set < CVY_SETS; set++)
+      if (parts[set]) CVY_TRY(list_part(out, parts[set], set, &train));
+    CVY_TRY(say_left_out(out, &others));
   } else {
-    CVY_REQUIRE(others > 0 || folders.n == 0, CVY_E_FORMAT,
+    CVY_REQUIRE(others.n > 0 || folders.n == 0, CVY_E_FORMAT,
                 "%s has the folder %s, but no %s/train with a folder for each class", dir, folders.at[0], dir);
-    CVY_TRY(list_set(out, "", CVY_SET_OF_TRAIN));
+    out->n_hidden = 0; /* counted again below */
+    cvy_free(out->hidden);
+    out->hidden = NULL;
+    CVY_TRY(list_set(out, "", CVY_SET_OF_TRAIN, ""));
   }
 fail:
   names_clear(&folders);
+  names_clear(&others);
+  cvy_free(train);
   if (status != CVY_OK) cvy_folder_clear(out);
   return status;
 }
@@ -305,6 +453,7 @@ void cvy_folder_clear(cvy_folder *f) {
   cvy_free(f->classes);
   cvy_free(f->items);
   cvy_free(f->ignored);
+  cvy_free(f->hidden);
   cvy_free(f->unread);
   cvy_free(f->dir);
   *f = (cvy_folder){0};

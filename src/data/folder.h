@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * The pictures of a folder, found as torchvision's ImageFolder finds them:
  *   DIR/train/CLASS/…, DIR/test/CLASS/…, DIR/val/CLASS/…   or   DIR/CLASS/…
- * A class is a folder; its pictures are the files with a picture's extension in it and in all folders below it,
+ * with other names of these parts, too (folder_names.h). A class is a folder; its pictures are the files with a picture's extension in it and in all folders below it,
  * symbolic links followed. Classes are sorted by name; the pictures of a class by the folder they are in, then by name
- * (bytes). Differences: folders whose name begins with a dot are no classes, and a folder that contains itself by a
- * link is walked once. */
+ * (bytes). Differences: hidden folders and those of systems are left out, at every depth, and a folder that contains itself
+ * by a link is walked once. */
 #ifndef CVY_DATA_FOLDER_H
 #define CVY_DATA_FOLDER_H
 
@@ -28,10 +28,11 @@ typedef struct cvy_folder {
   int n_classes;
   cvy_folder_item *items; /* of the sets in their order, each by class and name */
   size_t n, n_of[CVY_SETS], room;
-  bool has[CVY_SETS];     /* the set's folder is there */
-  int n_ignored;          /* files without a picture's extension */
-  int n_unread;           /* CVY_NAME_UNREAD: ImageFolder would take some of them */
-  char *ignored, *unread; /* the first of each; or NULL */
+  bool has[CVY_SETS];              /* the set's folder is there */
+  int n_ignored;                   /* files without a picture's extension */
+  int n_hidden;                    /* folders that are hidden or a system's */
+  int n_unread;                    /* CVY_NAME_UNREAD: ImageFolder would take some of them */
+  char *ignored, *hidden, *unread; /* the first of each; or NULL */
 } cvy_folder;
 
 /* By the end of a file's name, capitals or not. PICTURE: .jpg, .jpeg, .png, .ppm and .pgm, which ImageFolder takes, too;
@@ -52,8 +53,9 @@ cvy_status cvy_folder_enter(const char *path, const cvy_folder_step *above, cvy_
 
 /* True if `dir` has folders: it may hold pictures. */
 bool cvy_folder_is_one(const char *dir);
-/* CVY_E_IO: a folder cannot be read; CVY_E_FORMAT: no classes, no pictures, a class of test or val that train does not
- * have; CVY_E_MEMORY. On failure *out is empty. */
+/* Folders beside the parts of a set are left out, with a warning, and so are val and test without class folders.
+ * CVY_E_IO: a folder cannot be read; CVY_E_FORMAT: no classes, no pictures, a class of test or val that train does not
+ * have, two folders of one part, classes that sound like parts or hold parts; CVY_E_MEMORY. On failure *out is empty. */
 cvy_status cvy_folder_list(const char *dir, cvy_folder *out);
 void cvy_folder_clear(cvy_folder *folder);
 

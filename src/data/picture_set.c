@@ -210,6 +210,9 @@ static void say_what_is_not_read(const cvy_folder *f) {
   if (f->n_ignored)
     cvy_log_info("%d file%s of %s left out: no pictures by their names; the first is %s", f->n_ignored,
                  f->n_ignored > 1 ? "s" : "", f->dir, f->ignored);
+  if (f->n_hidden)
+    cvy_log_info("%d hidden or system folder%s of %s left out; the first is %s", f->n_hidden,
+                 f->n_hidden > 1 ? "s" : "", f->dir, f->hidden);
   if (f->n_classes == 1) cvy_log_warning("%s has one class alone, '%s'", f->dir, f->classes[0]);
 }
 
