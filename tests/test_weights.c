@@ -244,6 +244,75 @@ CHECK_TEST(skipped) {
   }
 }
 
+/* Names as DataParallel, torch.compile and both write them, of the whole and of parts. */
+CHECK_TEST(wrapped) {
+  model from = make_model(d, tiny_net(d)), to = make_model(d, tiny_net(d));
+  fill_model(d, &from, 12);
+  const size_t bytes = to.layout->n_floats * sizeof(float);
+  const char *const path = check_path("file");
+  float *const other = check_floats(d, to.layout->n_floats);
+  cvy_weights_pack pack;
+  static const struct {
+    const char *front, *behind, *says; /* in front of every name; behind its first part; a refusal */
+  } cases[] = {
+      {"module.", "", NULL},
+      {"_orig_mod.", "", NULL},
+      {"_orig_mod.module.", "", NULL},
+      {"module._orig_mod.", "", NULL},
+      {"", "_orig_mod.", NULL},
+      {"module.", "_fsdp_wrapped_module.", NULL},
+      {"modules.", "", "has no tensor '0.weight'"},
+      {"net.", "", "has no tensor '0.weight'"},
+      {"", "", NULL},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const bool is_wrapped = *cases[i].front || *cases[i].behind;
+    check_ok(cvy_weights_pack_make(from.layout, from.w, from.running, 3, NULL, 0, &pack));
+    for (int t = 0; t < pack.n; t++) {
+      char name[sizeof pack.tensors[t].name];
+      snprintf(name, sizeof name, "%s", pack.tensors[t].name);
+      char *const dot = strchr(name, '.');
+      *dot = 0;
+      snprintf(pack.tensors[t].name, sizeof pack.tensors[t].name, "%.30s%.30s.%.30s%.30s", cases[i].front, name,
+               cases[i].behind, dot + 1);
+    }
+    check_ok(cvy_st_write(path, pack.tensors, pack.n, NULL, 0));
+    check_log_clear();
+    memset(to.w, 0, bytes);
+    if (cases[i].says) {
+      check_fails(cvy_weights_load(to.layout, path, false, to.w, to.running, &to.n_batches), CVY_E_MISMATCH,
+                  cases[i].says);
+      check_fails(cvy_weights_check(to.layout, path), CVY_E_MISMATCH, cases[i].says);
+    } else {
+      check_ok(cvy_weights_check(to.layout, path));
+      check_ok(cvy_weights_load(to.layout, path, false, to.w, to.running, &to.n_batches));
+      assert_memory_equal(to.w, from.w, bytes);
+      assert_memory_equal(to.running, from.running, to.layout->n_running_floats * sizeof(float));
+      assert_int_equal(to.n_batches, 3);
+      assert_int_equal(check_log_contains("9 tensors are those of a wrapped module"), is_wrapped);
+    }
+    if (i == 0) { /* globs are for the names without it */
+      memcpy(other, to.w, bytes);
+      fill_model(d, &to, 13);
+      check_ok(load_except(&to, path, "fc", to.w));
+      const cvy_param *const fc = &to.layout->params[cvy_layout_find(to.layout, "fc.weight")];
+      assert_true(memcmp(to.w + fc->offset, other + fc->offset, fc->size * sizeof(float)) != 0);
+    }
+    cvy_weights_pack_clear(&pack);
+  }
+  /* one tensor under two names */
+  check_ok(cvy_weights_pack_make(from.layout, from.w, from.running, 3, NULL, 0, &pack));
+  cvy_st_tensor *const more = cvy_calloc((size_t)pack.n + 1, sizeof *more);
+  memcpy(more, pack.tensors, (size_t)pack.n * sizeof *more);
+  more[pack.n] = more[0];
+  snprintf(more[pack.n].name, sizeof more->name, "module.%.100s", pack.tensors[0].name);
+  check_ok(cvy_st_write(path, more, pack.n + 1, NULL, 0));
+  check_fails(cvy_weights_load(to.layout, path, false, to.w, to.running, &to.n_batches), CVY_E_MISMATCH,
+              "has a tensor 'module.0.weight', which");
+  cvy_free(more);
+  cvy_weights_pack_clear(&pack);
+}
+
 CHECK_TEST(types) {
   model m = make_model(d, tiny_net(d));
   fill_model(d, &m, 5);

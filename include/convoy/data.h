@@ -56,9 +56,10 @@ typedef struct cvy_data_params {
  * - or the binary files of CIFAR-10 (data_batch_1.bin …, test_batch.bin) or CIFAR-100 (train.bin, test.bin: the fine
  *   labels), with class names where batches.meta.txt or fine_label_names.txt is there,
  * - or pictures (JPEG, PNG, PGM, PPM): train/CLASS/…, and test/CLASS/… or val/CLASS/… or both (val alone is the test
- *   set), or CLASS/… alone, which has no test set; parts may be called Training, valid, seg_test, … Classes and pictures are found and ordered as torchvision's
- *   ImageFolder does it, and decoded as Pillow's convert("RGB"). Decoded pictures are kept in the user's cache and
- *   mapped from there, so they may be larger than the memory.
+ *   set), or CLASS/… alone, which has no test set; parts may be called Training, valid, seg_test and so on. Classes and
+ *   pictures are found and ordered as torchvision's ImageFolder does it, without hidden folders, and decoded as
+ *   Pillow's convert("RGB"). Decoded pictures are kept in the user's cache and mapped from there, so they may be larger
+ *   than the memory.
  * params may be NULL. Images that need more than the machine's memory (or its container's limit) are refused before the
  * library takes any: CVY_E_ARGUMENT for synthetic ones, else CVY_E_MEMORY. CVY_E_IO: a file is missing (the message
  * says where it was looked for and how to get it) or unreadable; CVY_E_FORMAT: magic, sizes, CRC, label out of range,

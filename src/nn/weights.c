@@ -188,11 +188,85 @@ typedef struct reader {
   bool header_only;                /* tensors have no data */
   bool weights_alone;              /* of a checkpoint, which holds more */
   cvy_globs *skip;                 /* tensors that are left out; NULL: none */
+  int n_wrapped;                   /* names that are those of a wrapped module */
+  char (*plain)[NAME_BYTES];       /* the name of each tensor without wrappers; NULL: none has any */
   bool *used;                      /* per tensor of the file */
   int n_of[FLOAT_TYPES];           /* tensors of each type */
   size_t n_bad;                    /* values that are not finite */
   char first_bad[NAME_BYTES + 40]; /* the first of them: its tensor, position and value */
 } reader;
+
+/* ---- names of wrapped modules ---- */
+
+/* Parts of a name that stand for a module around the network or a part of it: those of DataParallel and
+ * DistributedDataParallel, torch.compile, FullyShardedDataParallel, and of checkpointed activations. */
+static const char *const wrappers[] = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"};
+
+static bool is_wrapper(const char *part, size_t n) {
+  for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++)
+    if (strlen(wrappers[i]) == n && memcmp(wrappers[i], part, n) == 0) return true;
+  return false;
+}
+
+/* "module._orig_mod.fc.weight" → "fc.weight". True if anything was taken off. */
+static bool take_off(const char *name, char out[NAME_BYTES]) {
+  size_t n = 0;
+  for (const char *part = name;;) {
+    const char *const dot = strchr(part, '.');
+    if (!dot) {
+      n += (size_t)snprintf(out + n, NAME_BYTES - n, "%s", part);
+      return n < strlen(name);
+    }
+    const size_t length = (size_t)(dot - part);
+    if (!is_wrapper(part, length)) n += (size_t)snprintf(out + n, NAME_BYTES - n, "%.*s.", (int)length, part);
+    part = dot + 1;
+  }
+}
+
+static cvy_status read_names(reader *r) {
+  cvy_status status = CVY_OK;
+  char plain[NAME_BYTES];
+  const int n = cvy_st_count(r->file);
+  r->used = cvy_calloc((size_t)n, sizeof *r->used);
+  CVY_REQUIRE(r->used, CVY_E_MEMORY, "no memory to read the weights of %s", r->path);
+  for (int i = 0; i < n; i++) r->n_wrapped += take_off(cvy_st_get(r->file, i)->name, plain);
+  if (r->n_wrapped == 0) return CVY_OK;
+  r->plain = cvy_calloc((size_t)n, sizeof *r->plain);
+  CVY_REQUIRE(r->plain, CVY_E_MEMORY, "no memory to read the weights of %s", r->path);
+  for (int i = 0; i < n; i++) (void)take_off(cvy_st_get(r->file, i)->name, r->plain[i]);
+fail:
+  return status;
+}
+
+static void clear_names(reader *r) {
+  cvy_free(r->used);
+  cvy_free(r->plain);
+}
+
+/* The tensor of this name; if there is none the first one that has it without wrappers. A second one is surplus. */
+static const cvy_st_tensor *find(const reader *r, const char *name) {
+  const cvy_st_tensor *const exact = cvy_st_find(r->file, name);
+  char plain[NAME_BYTES];
+  if (exact || !r->plain) return exact;
+  (void)take_off(name, plain);
+  for (int i = 0; i < cvy_st_count(r->file); i++)
+    if (strcmp(r->plain[i], plain) == 0) return cvy_st_get(r->file, i);
+  return NULL;
+}
+
+static void say_wrapped(const reader *r) {
+  for (int i = 0; r->plain && i < cvy_st_count(r->file); i++) {
+    const char *const name = cvy_st_get(r->file, i)->name;
+    if (strcmp(name, r->plain[i]) == 0) continue;
+    cvy_log_info(
+        "%s: the names of %d tensors are those of a wrapped module (DataParallel, torch.compile): '%s' is "
+        "taken as '%s'",
+        r->path, r->n_wrapped, name, r->plain[i]);
+    return;
+  }
+}
+
+/* ---- tensors ---- */
 
 /* "(3,1,2)" */
 static const char *shape_text(int rank, const int64_t *dims, char out[200]) {
@@ -231,7 +305,7 @@ static cvy_status take(reader *r, const char *name, bool floats, int rank, const
                        const cvy_st_tensor **out) {
   cvy_status status = CVY_OK;
   char has[200], wants[200];
-  const cvy_st_tensor *const t = *out = cvy_st_find(r->file, name);
+  const cvy_st_tensor *const t = *out = find(r, name);
   if (!t && optional) return CVY_OK;
   CVY_REQUIRE(t, CVY_E_MISMATCH, "%s has no tensor '%s': weights of another network?", r->path, name);
   const int type = float_type(t);
@@ -316,7 +390,8 @@ static cvy_status check_tensors(reader *r, const cvy_weights_more *more, int n_m
     if (count > *n_batches) *n_batches = count;
   }
   for (int i = 0; i < cvy_st_count(r->file); i++)
-    CVY_REQUIRE(r->used[i] || skips(r, cvy_st_get(r->file, i)->name) || (r->weights_alone && is_state(r->file, i)),
+    CVY_REQUIRE(r->used[i] || skips(r, r->plain ? r->plain[i] : cvy_st_get(r->file, i)->name) ||
+                    (r->weights_alone && is_state(r->file, i)),
                 CVY_E_MISMATCH, "%s has a tensor '%s', which this network does not have: weights of another network?",
                 r->path, cvy_st_get(r->file, i)->name);
 fail:
@@ -325,7 +400,7 @@ fail:
 
 /* Copies tensor `name` to aligned memory, as float32. */
 static void fetch(const reader *r, const char *name, float *dense, size_t elems) {
-  const cvy_st_tensor *const t = cvy_st_find(r->file, name);
+  const cvy_st_tensor *const t = find(r, name);
   const int type = float_type(t);
   if (type == F32) memcpy(dense, t->data, elems * sizeof(float)); /* the same bits, those of NaN too */
   else
@@ -356,19 +431,15 @@ static cvy_status unpack(const cvy_layout *layout, const cvy_st_file *file, cons
                          bool allow_nan, cvy_globs *skip, float *w, float *running, int64_t *n_batches,
                          const cvy_weights_more *more, int n_more) {
   cvy_status status = CVY_OK;
-  reader r = {.layout = layout,
-              .file = file,
-              .path = path,
-              .weights_alone = weights_alone,
-              .skip = skip,
-              .used = cvy_calloc((size_t)cvy_st_count(file), sizeof *r.used)};
+  reader r = {.layout = layout, .file = file, .path = path, .weights_alone = weights_alone, .skip = skip};
   char name[NAME_BYTES];
   size_t largest = 0;
   for (int i = 0; i < layout->n_params; i++)
     if (layout->params[i].elems > largest) largest = layout->params[i].elems;
   float *dense = cvy_calloc(largest, sizeof *dense);
-  CVY_REQUIRE(r.used && dense, CVY_E_MEMORY, "no memory to read the weights of %s", path);
+  CVY_REQUIRE(dense, CVY_E_MEMORY, "no memory to read the weights of %s", path);
   int64_t count;
+  CVY_TRY(read_names(&r));
   CVY_TRY(check_tensors(&r, more, n_more, &count));
   if (skip) CVY_TRY(check_skipped(layout, skip));
   CVY_REQUIRE(r.n_bad == 0 || allow_nan, CVY_E_NOT_FINITE,
@@ -405,9 +476,10 @@ static cvy_status unpack(const cvy_layout *layout, const cvy_st_file *file, cons
   }
   if (r.n_bad) cvy_log_warning("%s: %zu values are not finite, the first of them %s", path, r.n_bad, r.first_bad);
   say_converted(&r);
+  say_wrapped(&r);
 fail:
   cvy_free(dense);
-  cvy_free(r.used);
+  clear_names(&r);
   return status;
 }
 
@@ -423,11 +495,10 @@ cvy_status cvy_weights_check(const cvy_layout *layout, const char *path) {
   reader r = {.layout = layout, .path = path, .header_only = true, .weights_alone = true};
   CVY_TRY(cvy_st_open_header(path, &file));
   r.file = file;
-  r.used = cvy_calloc((size_t)cvy_st_count(file), sizeof *r.used);
-  CVY_REQUIRE(r.used, CVY_E_MEMORY, "no memory to read the weights of %s", path);
+  CVY_TRY(read_names(&r));
   CVY_TRY(check_tensors(&r, NULL, 0, &count));
 fail:
-  cvy_free(r.used);
+  clear_names(&r);
   cvy_st_close(&file);
   return status;
 }

@@ -22,7 +22,8 @@ cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const floa
  * float32, which is logged. CVY_E_IO, CVY_E_FORMAT (truncated, hostile, bad JSON, offsets that overlap or point
  * outside, wrong dtype, a value of F64 beyond float32), CVY_E_MISMATCH (another model, wrong shape, missing or surplus
  * tensor), CVY_E_NOT_FINITE (a value that is not finite; with allow_nan it is taken with a warning); each names the
- * tensor. num_batches_tracked may be missing. Of a checkpoint the weights are taken. */
+ * tensor. num_batches_tracked may be missing. Of a checkpoint the weights are taken. Names may be those of a wrapped
+ * module ("module.…", "_orig_mod.…", anywhere in the name), which is logged. */
 cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, bool allow_nan, float *w, float *running,
                             int64_t *n_batches);
 /* The same, but tensors that a glob of `skip` fits keep their values in w and running, and are not looked at in the
