@@ -135,6 +135,45 @@ CHECK_TEST(wrong_tensors) {
   }
 }
 
+/* The layout of a model hub's cache: files in one folder, links to them in another. Other links lead to nowhere. */
+CHECK_TEST(linked) {
+  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
+  bytes g;
+  char model[4096], snapshot[4096];
+  const float values[36] = {0.5f, 0.25f};
+  cvy_net *net = NULL;
+  begin_graph(&g);
+  put_node(&g, "Flatten", "x", "f", "axis", 1);
+  put_node(&g, "Gemm", "f m.weight", "y", "transB", 1);
+  put_tensor(&g, "m.weight", FLOAT, (const int64_t[]){2, 18}, 2, 0, "data.bin");
+  snprintf(model, sizeof model, "%s", write_file(&g, 17));
+  check_ok(cvy_make_dirs(check_path("hub/blobs"), NULL));
+  check_ok(cvy_make_dirs(check_path("hub/snapshots/1"), NULL));
+  check_ok(cvy_make_dirs(check_path("elsewhere"), NULL));
+  assert_int_equal(rename(model, check_path("hub/blobs/f00d")), 0);
+  check_write(check_path("hub/blobs/beef"), values, sizeof values);
+  check_write(check_path("elsewhere/beef"), values, sizeof values);
+  snprintf(snapshot, sizeof snapshot, "%s", check_path("hub/snapshots/1/net.onnx"));
+  assert_int_equal(symlink("../../blobs/f00d", snapshot), 0);
+  const struct {
+    const char *to; /* data.bin in the snapshot */
+    bool is_read;
+  } links[] = {
+      {"../../blobs/beef", true}, {"../../../elsewhere/beef", false}, {"/etc/passwd", false}, {"nowhere", false}};
+  for (int i = 0; i < 4; i++) {
+    assert_int_equal(symlink(links[i].to, check_path("hub/snapshots/1/data.bin")), 0);
+    const cvy_status status = cvy_onnx_import(snapshot, 2, 3, 3, &net);
+    if ((status == CVY_OK) != links[i].is_read) check_fail(d, "%s: %s", links[i].to, cvy_status_name(status));
+    if (status == CVY_OK) cvy_net_destroy(&net);
+    assert_int_equal(unlink(check_path("hub/snapshots/1/data.bin")), 0);
+  }
+  /* the model itself is no link: its data may not be one that leads away */
+  assert_int_equal(unlink(snapshot), 0);
+  assert_int_equal(link(check_path("hub/blobs/f00d"), snapshot), 0);
+  assert_int_equal(symlink("../../blobs/beef", check_path("hub/snapshots/1/data.bin")), 0);
+  check_fails(cvy_onnx_import(snapshot, 2, 3, 3, &net), CVY_E_FORMAT, "blobs/beef, which is not in the file's own");
+}
+
 /* ---- there and back ---- */
 
 /* Gives the net values that it brings along. */

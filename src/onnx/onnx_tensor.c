@@ -49,27 +49,44 @@ static const char *entry(const cvy_onnx_tensor *t, const char *key) {
   return NULL;
 }
 
-/* The path of a file of the ONNX file's own folder; cvy_free. Links that lead out of the folder do not count as in
- * it. */
+/* `path` is in the folder of the file `of`. */
+static bool is_beside(const char *path, const char *of) {
+  const char *const slash = strrchr(of, '/');
+  cvy_text folder = {0};
+  if (slash) cvy_text_add_bytes(&folder, of, (size_t)(slash - of) + (slash == of));
+  else cvy_text_add(&folder, ".");
+  const bool is = !folder.failed && cvy_file_is_in(path, cvy_text_get(&folder), "");
+  cvy_text_clear(&folder);
+  return is;
+}
+
+/* The real path of a file beside the ONNX file; cvy_free. An ONNX file that a stranger made must not make weights of
+ * files elsewhere, so a link counts as the file that it leads to. That one must be in the folder of the ONNX file as it
+ * is named, or, where the ONNX file is a link itself, in the folder that this link leads to: the cache of a model hub
+ * has both files in one folder, and links to them in another. */
 static cvy_status beside(const cvy_onnx_file *file, const char *location, const char *name, char **out) {
   cvy_status status = CVY_OK;
   const char *const slash = strrchr(file->path, '/');
-  cvy_text folder = {0}, path = {0};
-  if (slash) cvy_text_add_bytes(&folder, file->path, (size_t)(slash - file->path) + (slash == file->path));
-  else cvy_text_add(&folder, ".");
-  cvy_text_add(&path, "%s/%s", cvy_text_get(&folder), location);
+  cvy_text path = {0};
+  char *own = NULL;
   *out = NULL;
-  CVY_REQUIRE(!folder.failed && !path.failed, CVY_E_MEMORY, "out of host memory");
-  CVY_REQUIRE(*location && *location != '/' && cvy_file_is_in(cvy_text_get(&path), cvy_text_get(&folder), ""),
+  if (slash) cvy_text_add_bytes(&path, file->path, (size_t)(slash - file->path) + 1);
+  cvy_text_add(&path, "%s", location);
+  CVY_REQUIRE(!path.failed, CVY_E_MEMORY, "out of host memory");
+  own = cvy_file_resolve(file->path);
+  *out = cvy_file_resolve(cvy_text_get(&path));
+  CVY_REQUIRE(*location && *location != '/' && *out && own && (is_beside(*out, file->path) || is_beside(*out, own)),
               CVY_E_FORMAT,
-              "%s: the values of '%s' lie in '%s', which is not in the file's own folder: nothing is read from "
+              "%s: the values of '%s' lie in '%s'%s%s, which is not in the file's own folder: nothing is read from "
               "elsewhere",
-              file->path, name, location);
-  *out = cvy_strdup(cvy_text_get(&path));
-  CVY_REQUIRE(*out, CVY_E_MEMORY, "out of host memory");
+              file->path, name, location, *out ? ", that is " : "", *out ? *out : "");
 fail:
-  cvy_text_clear(&folder);
+  if (status != CVY_OK) {
+    cvy_free(*out);
+    *out = NULL;
+  }
   cvy_text_clear(&path);
+  cvy_free(own);
   return status;
 }
 
