@@ -12,6 +12,12 @@
 
 enum { MIB = 1 << 20 };
 
+static uint64_t host_memory; /* 0: the machine's */
+
+uint64_t __real_cvy_host_memory_bytes(void);
+uint64_t __wrap_cvy_host_memory_bytes(void);
+uint64_t __wrap_cvy_host_memory_bytes(void) { return host_memory ? host_memory : __real_cvy_host_memory_bytes(); }
+
 static void close_instance(void *instance) { cvy_instance_destroy(&(cvy_instance *){instance}); }
 
 static cvy_instance *make_instance(check_device *d, const cvy_net *net, const cvy_instance_params *params) {
@@ -135,6 +141,34 @@ CHECK_TEST(memory_limit) {
   check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 16, .algos = direct_only}, &none),
               CVY_E_ARGUMENT, "'60m'");
   unsetenv("CVY_MEMORY_LIMIT_MIB");
+}
+
+/* A container has less memory than the machine: devices that use the host's take it as theirs, and leave what data and
+ * weights on the host need. */
+CHECK_TEST(container) {
+  const bool is_host = cvy_device_get_info(d->cl)->kind == CVY_DEVICE_CPU;
+  const cvy_net *const net = check_model(d, "resnet18", 3, 32);
+  cvy_instance *all = make_instance(d, net, &(cvy_instance_params){.n = 16, .algos = direct_only});
+  const size_t needed = cvy_instance_device_bytes(all), limit = cvy_instance_limit(all);
+  check_release(d, all);
+  const size_t less = needed / 10 * 8;
+  static const struct {
+    size_t held, host_bytes; /* in MiB */
+  } cases[] = {{0, 0}, {0, 100}, {100, 0}, {60, 70}};
+  for (int i = 0; i < 4; i++) {
+    host_memory = 2 * (less + (cases[i].held + cases[i].host_bytes) * MIB); /* the other half is the program's */
+    cvy_host_memory_hold(cases[i].held * MIB);
+    cvy_instance *const part = make_instance(
+        d, net, &(cvy_instance_params){.n = 16, .algos = direct_only, .host_bytes = cases[i].host_bytes * MIB});
+    const int n = cvy_instance_micro_batch(part);
+    const size_t left = cvy_instance_limit(part), bytes = cvy_instance_device_bytes(part);
+    cvy_host_memory_release(cases[i].held * MIB);
+    host_memory = 0;
+    if (is_host ? n >= 16 || left > less + MIB || bytes > left : n != 16 || left != limit)
+      check_fail(d, "%zu and %zu MiB on the host: %d samples at a time, %zu bytes of %zu", cases[i].held,
+                 cases[i].host_bytes, n, bytes, left);
+    check_release(d, part);
+  }
 }
 
 /* Memory that the device should have is in use by somebody else: each buffer in turn is refused once. What depends on

@@ -3,11 +3,11 @@
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "src/base/cgroup.h"
 
 enum { ALIGNMENT = 64 };
 
@@ -30,16 +30,10 @@ const char *cvy_live_name(cvy_live_kind kind) {
 }
 
 uint64_t cvy_host_memory_bytes(void) {
-  static const char *const limits[] = {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
   const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
-  uint64_t least = pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : UINT64_MAX, limit;
-  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-    FILE *const f = fopen(limits[i], "re");
-    if (!f) continue;
-    if (fscanf(f, "%" SCNu64, &limit) == 1 && limit > 0 && limit < least) least = limit; /* "max": no limit */
-    fclose(f);
-  }
-  return least;
+  const uint64_t machine = pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : UINT64_MAX;
+  const uint64_t group = cvy_cgroup_memory_bytes("");
+  return group > 0 && group < machine ? group : machine;
 }
 
 bool cvy_mul_size(size_t a, size_t b, size_t *out) {

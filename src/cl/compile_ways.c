@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "src/base/env.h"
+#include "src/base/mem.h"
 #include "src/cl/cache.h"
 #include "src/cl/opencl.h"
 
@@ -72,10 +73,10 @@ cvy_compile_way cvy_compile_way_of(const cvy_device *device) {
 int cvy_compile_helpers(const cvy_device *device, int n) {
   enum { GPU_MOST = 8, BYTES_SHIFT = 31 };
   const int cores = count_cores();
-  int most = smaller(cores, CVY_COMPILE_HELPERS_MOST);
+  int most = smaller(smaller(cores, CVY_COMPILE_HELPERS_MOST), cvy_host_memory_compilers());
   if (device->info.kind == CVY_DEVICE_GPU) {
     const size_t by_memory = device->info.global_bytes >> BYTES_SHIFT;
-    most = smaller(cores / 2, by_memory < GPU_MOST ? (int)by_memory : GPU_MOST);
+    most = smaller(smaller(cores / 2, most), by_memory < GPU_MOST ? (int)by_memory : GPU_MOST);
     if (most < 1) most = 1;
   }
   return smaller(n, most);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "src/base/env.h"
+#include "src/base/mem.h"
 #include "src/base/text.h"
 #include "src/base/user_cache.h"
 #include "src/cl/devices.h"
@@ -177,6 +178,11 @@ static cvy_status describe(cvy_device_info *info, cl_device_id device) {
                : (type & CL_DEVICE_TYPE_GPU)           ? CVY_DEVICE_GPU
                                                        : CVY_DEVICE_OTHER;
   info->software = llvmpipe || pocl_basic;
+  if (info->kind == CVY_DEVICE_CPU) { /* drivers report the machine's memory, a container may have less */
+    const uint64_t host = cvy_host_memory_bytes();
+    if (host < info->global_bytes) info->global_bytes = (size_t)host;
+    if (host < info->max_alloc_bytes) info->max_alloc_bytes = (size_t)host;
+  }
 
   extensions = cvy_calloc(EXTENSIONS_BYTES, 1);
   CVY_REQUIRE(extensions, CVY_E_MEMORY, "no memory for the extensions of the devices");

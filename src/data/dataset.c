@@ -97,15 +97,25 @@ fail:
 
 static bool is_fitted(const dataset *d) { return d->params.size_h != 0 || (d->params.gray && d->c == 3); }
 
-cvy_status data_check_memory(const dataset *d, const char *spec, cvy_status code) {
-  cvy_status status = CVY_OK;
+static double count_images(const dataset *d) {
   double n = 0;
   for (int set = 0; set < CVY_SETS; set++) n += d->raw[set].n;
+  return n;
+}
+
+/* Of host memory for the images of all sets. */
+static double memory_bytes(const dataset *d) {
+  const cvy_fit fit = cvy_fit_of(&d->params, d->h, d->w);
+  const double raw = (double)d->h * d->w * d->c, fitted = is_fitted(d) ? (double)fit.h * fit.w * d->c : 0;
+  return count_images(d) * (raw + fitted + sizeof(uint16_t)) + d->params.val_split * d->raw[0].n * (fitted + raw);
+}
+
+cvy_status data_check_memory(const dataset *d, const char *spec, cvy_status code) {
+  cvy_status status = CVY_OK;
   const cvy_fit fit = cvy_fit_of(&d->params, d->h, d->w);
   const bool larger = is_fitted(d) && (double)fit.h * fit.w > (double)d->h * d->w;
   const int h = larger ? fit.h : d->h, w = larger ? fit.w : d->w;
-  const double raw = (double)d->h * d->w * d->c, fitted = is_fitted(d) ? (double)fit.h * fit.w * d->c : 0;
-  const double bytes = n * (raw + fitted + sizeof(uint16_t)) + d->params.val_split * d->raw[0].n * (fitted + raw);
+  const double n = count_images(d), bytes = memory_bytes(d);
   const uint64_t memory = cvy_host_memory_bytes();
   CVY_REQUIRE(bytes <= (double)memory, code,
               "data '%s': %.0f images of %dx%dx%d need %.1f GiB, there are %.1f GiB of memory", spec, n, h, w, d->c,
@@ -364,6 +374,7 @@ static void note_content(dataset *d) {
 static void destroy(dataset *d) {
   if (!d) return;
   atomic_store(&d->stop, true);
+  cvy_host_memory_release(d->held_bytes);
   if (d->reading) cvy_thread_join(d->thread);
   for (int i = 0; d->names && i < d->data.classes; i++) cvy_free(d->names[i]);
   if (d->source) d->source->close(d);
@@ -436,6 +447,9 @@ static cvy_status open_data(const char *spec, const cvy_data_params *params, dat
     CVY_TRY(data_open_synthetic(d, spec));
   else CVY_TRY(open_folder(spec, d));
   CVY_TRY(plan(d));
+  /* pictures are mapped from their decoded copy */
+  if (!d->source->fits || (d->params.no_cache && !d->params.look)) d->held_bytes = (size_t)memory_bytes(d);
+  cvy_host_memory_hold(d->held_bytes);
   show_labels(d);
   *out = d;
   d = NULL;

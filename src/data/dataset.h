@@ -45,6 +45,7 @@ struct dataset {
   /* shown in cvy_data, where they are not the raw set's: */
   uint16_t *labels[CVY_SETS];
   uint8_t *images[CVY_SETS];
+  size_t held_bytes;              /* of host memory, counted in base/mem.h */
   size_t unnamed_bytes[CVY_SETS]; /* images are a mapped file without a name, not memory */
   uint64_t content[CVY_SETS];     /* of each raw set's images, if the source knows it; 0: not yet */
   char **names;                   /* of the classes; the data set frees them */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "src/base/env.h"
+#include "src/base/mem.h"
 #include "src/base/text.h"
 #include "src/nn/instance_parts.h"
 #include "src/ops/math.h"
@@ -15,21 +16,27 @@ _Static_assert((int)CVY_PLAN_ALIGN == (int)CVY_SLICE_ALIGN, "plans align storage
 
 /* ---- how many samples fit ---- */
 
-cvy_status cvy_memory_limit(size_t *limit) {
+/* Lowers *limit to $CVY_MEMORY_LIMIT_MIB, if that is set. CVY_E_ARGUMENT: it is no whole number. */
+static cvy_status take_memory_limit(size_t *limit) {
   int64_t mib = 0;
   const cvy_status status = cvy_env_int(CVY_ENV_MEMORY_LIMIT_MIB, 1, 1 << 30, &mib);
   if (mib > 0 && (size_t)mib << 20 < *limit) *limit = (size_t)mib << 20;
   return status;
 }
 
-/* Nine tenths of the memory that the device reports, divided by its sharers: drivers need some for programs, queues and
- * the screen. */
+/* Nine tenths of the memory that the device reports: drivers need some for programs, queues and the screen. Where it is
+ * the host's, data and weights on the host come off it. Divided by its sharers. */
 static cvy_status find_limit(const cvy_instance *i, size_t *limit) {
   cvy_status status = CVY_OK;
-  *limit = cvy_device_get_info(i->device)->global_bytes / 10 * 9;
+  const cvy_device_info *const info = cvy_device_get_info(i->device);
+  *limit = info->global_bytes / 10 * 9;
+  if (info->kind == CVY_DEVICE_CPU) {
+    const uint64_t left = cvy_host_memory_left(), room = left > i->params.host_bytes ? left - i->params.host_bytes : 0;
+    if (room < *limit) *limit = (size_t)room;
+  }
   if (i->params.sharers > 1) *limit /= (size_t)i->params.sharers;
   if (i->params.memory_limit_bytes && i->params.memory_limit_bytes < *limit) *limit = i->params.memory_limit_bytes;
-  CVY_TRY(cvy_memory_limit(limit));
+  CVY_TRY(take_memory_limit(limit));
 fail:
   return status;
 }
@@ -204,6 +211,7 @@ static cvy_status choose_micro_batch(cvy_instance *i) {
   cvy_status status = CVY_OK;
   size_t limit;
   CVY_TRY(find_limit(i, &limit));
+  i->limit = limit;
   const int wanted = i->params.n, group = i->params.group_size;
   const int step = group < 1 ? 1 : group < wanted ? group : wanted;
   const int indexable = cvy_net_indexable(i->net);
@@ -443,6 +451,7 @@ cvy_math cvy_instance_math(const cvy_instance *i) { return i->params.math; }
 int cvy_instance_micro_batch(const cvy_instance *i) { return i->micro_batch; }
 bool cvy_instance_drops(const cvy_instance *i) { return i->drops; }
 size_t cvy_instance_device_bytes(const cvy_instance *i) { return i->device_bytes; }
+size_t cvy_instance_limit(const cvy_instance *i) { return i->limit; }
 
 static cvy_buffer *of_bucket(cvy_buffer **list, int n, int bucket) {
   return list && bucket >= 0 && bucket < n ? list[bucket] : NULL;

@@ -25,7 +25,8 @@ typedef struct cvy_instance_params {
   bool two_sets;             /* two sets of weights: passes read one while the other is written */
   int moments;               /* vectors of the optimiser on the device (a team of one): 0 to CVY_MOMENTS */
   int sharers;               /* instances that share this device's memory; 0 or 1: this one alone */
-  size_t memory_limit_bytes; /* 0: the device's; also capped by cvy_memory_limit */
+  size_t host_bytes;         /* of the host's memory for the same network: devices with it for theirs have less */
+  size_t memory_limit_bytes; /* 0: the device's; also capped by $CVY_MEMORY_LIMIT_MIB */
   size_t reserved_bytes;     /* of the device's memory, for other things (data set) */
   float label_smoothing;     /* of the loss that is trained on */
   uint64_t seed;             /* of dropouts */
@@ -40,9 +41,6 @@ typedef struct cvy_instance_params {
   const cvy_tune_table *tuned;
 } cvy_instance_params;
 
-/* Lowers *limit to $CVY_MEMORY_LIMIT_MIB, if that is set. CVY_E_ARGUMENT: it is no whole number. */
-cvy_status cvy_memory_limit(size_t *limit);
-
 typedef struct cvy_instance cvy_instance;
 /* Allocates and touches everything. CVY_E_UNSUPPORTED, naming the layer, if none of `algos` can do one. If n samples do
  * not fit, passes of fewer samples are planned (cvy_instance_micro_batch; multiples of group_size; a warning if the net
@@ -55,6 +53,7 @@ int cvy_instance_micro_batch(const cvy_instance *instance);
 /* Training drops values: passes need their samples' numbers. */
 bool cvy_instance_drops(const cvy_instance *instance);
 size_t cvy_instance_device_bytes(const cvy_instance *instance);
+size_t cvy_instance_limit(const cvy_instance *instance); /* bytes that instance and data may have */
 /* How many passes of layers have several algorithms and no entry in `tuned`; 0 if the instance did not use it. */
 int cvy_instance_untuned(const cvy_instance *instance);
 /* The most samples, up to n, of one pass in a new instance on this device: micro_batch if memory limits this one

@@ -39,8 +39,8 @@ struct cvy_instance {
   const cvy_layout *layout;
   cvy_instance_params params;
   int micro_batch;
-  int untuned; /* passes of layers that lack a tuned choice */
-  size_t device_bytes;
+  int untuned;                /* passes of layers that lack a tuned choice */
+  size_t device_bytes, limit; /* of them */
 
   cvy_plan *plan;
   cvy_unit_op *ops; /* one per unit */

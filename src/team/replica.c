@@ -93,6 +93,13 @@ static size_t beside_bytes(const cvy_replica *r) {
          (norm ? cvy_norm_bytes(cvy_layout_trained(r->setup.layout)) : 0);
 }
 
+/* Of the host's memory: the ledger's two generations (ledger.h) and their copy while a file is written; in a team also
+ * sums, and the parts of this device. */
+static size_t host_bytes(const cvy_replica *r, bool lone) {
+  const size_t copies = r->params.inference ? 2 : 3 * (1 + (size_t)r->params.moments) + (r->setup.staleness > 0);
+  return (copies + (lone ? 0 : 2)) * r->setup.layout->n_floats * sizeof(float);
+}
+
 /* Makes the objects whose size depends on the number of samples. */
 static cvy_status make_plan(cvy_replica *r, int share_max, bool lone, const cvy_conv_choices *choices) {
   cvy_status status = CVY_OK;
@@ -114,6 +121,7 @@ static cvy_status make_plan(cvy_replica *r, int share_max, bool lone, const cvy_
                                                      .label_smoothing = params->label_smoothing,
                                                      .seed = params->input->seed,
                                                      .reserved_bytes = beside_bytes(r),
+                                                     .host_bytes = host_bytes(r, lone),
                                                      .algos = params->algos,
                                                      .math = params->math,
                                                      .choices = choices,

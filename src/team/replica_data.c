@@ -28,8 +28,8 @@ static size_t image_bytes(const cvy_data *data) { return (size_t)data->h * (size
 /* True if the images of all sets fit beside the network, each set in one allocation. */
 static bool fits(const cvy_replica_data *r, const cvy_data *data) {
   const cvy_device_info *const info = cvy_device_get_info(r->target.device);
-  size_t limit = info->global_bytes / 10 * 9, all = 0;
-  (void)cvy_memory_limit(&limit); /* planning the network has already logged a wrong limit */
+  const size_t limit = cvy_instance_limit(r->target.instance);
+  size_t all = 0;
   const size_t used = r->target.used_bytes + r->bytes;
   for (int set = 0; set < CVY_SET_COUNT; set++) {
     const size_t n = (size_t)cvy_set_samples(data, (cvy_set)set)->n, images = n * image_bytes(data);
