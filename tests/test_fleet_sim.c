@@ -442,6 +442,7 @@ int main(void) {
       "nodes finished, %ld of them since one was asked to stop, %ld ended with an error; %ld times a node changed its "
       "shares, %ld times memory was short for them; %ld steps of a lone device, %ld parts of steps redone\n",
       n, (double)(clock() - begun) / CLOCKS_PER_SEC, seen.died, seen.cuts, seen.forged, seen.refused_nodes, seen.faults,
-      seen.hangs, seen.lost, seen.finished, seen.stopped, seen.failed, seen.changed, seen.refused, seen.lone, seen.redone);
+      seen.hangs, seen.lost, seen.finished, seen.stopped, seen.failed, seen.changed, seen.refused, seen.lone,
+      seen.redone);
   return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * How long operations of a chain take here, and so how long other nodes are waited for (patience.h). For the thread that
- * begins operations, one at a time. */
+ * How long operations of a chain take here, and so how long other nodes are waited for (patience.h). For the thread
+ * that begins operations, one at a time. */
 #ifndef CVY_TEAM_CHAIN_PACE_H
 #define CVY_TEAM_CHAIN_PACE_H
 
