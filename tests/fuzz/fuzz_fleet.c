@@ -317,7 +317,7 @@ static bool step_once(cvy_chain *chain, const cvy_step *step) {
   cvy_chain_sums total;
   cvy_chain_begin(chain, step);
   for (int u = 0; u < cvy_chain_parcels(chain); u++) cvy_chain_give(chain, parts[u], OWN);
-  cvy_chain_give_sums(chain, losses, OWN, 1);
+  cvy_chain_give_sums(chain, losses, OWN, 1, 0);
   return cvy_chain_await_end(chain, &total);
 }
 
