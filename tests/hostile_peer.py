@@ -175,11 +175,19 @@ def gather_texts(peer, own=None):
     gather(peer, (lambda came: came[:n]) if own is None else own)
 
 
+def begin(peer):
+    """The files that the node writes: none."""
+    gather_texts(peer, b"{}")
+
+
 def open_as_last(peer, device=DEVICE, choices=b"[]", settings=None, counts=lambda everything: everything):
     """All that nodes tell each other before the first step. counts: changes the table of devices per node before it goes down."""
+    as_before = lambda came: came[-(len(came) // (peer.size - 1)):]
+    begin(peer)
     gather(peer, struct.pack("<i", 1), counts)
     gather_texts(peer, device)
-    gather(peer, lambda came: came[-(len(came) // (peer.size - 1)):])  # split, batch: as the node before
+    gather(peer, as_before)               # costs of an exchange
+    gather(peer, as_before)               # split, batch
     gather_texts(peer, choices)           # algorithms
     gather_texts(peer, settings)
     gather_texts(peer, b"no")             # does a node want the answers?

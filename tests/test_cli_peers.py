@@ -11,7 +11,7 @@ import threading
 import time
 
 from cli import CONVOY, check, first_device, main, with_layer
-from hostile_peer import (CONTROL, DEVICE, DOWN, UP, Node, Peer, agree, frame, gather, gather_texts, mirror, on_threads, open_as_last, quietly,
+from hostile_peer import (CONTROL, DEVICE, DOWN, UP, Node, Peer, agree, begin, frame, gather, gather_texts, mirror, on_threads, open_as_last, quietly,
                           standing)
 from nodes import unused_ports
 
@@ -61,6 +61,7 @@ def test_peers_opening(at):
 
     def leak(length):
         def come(peer):
+            begin(peer)
             gather(peer, struct.pack("<i", 1))
             own = struct.unpack("<Q", peer.receive(UP))[0]
             peer.send(DOWN, struct.pack("<2Q", length, len(DEVICE)))
@@ -75,10 +76,10 @@ def test_peers_opening(at):
     many = [*RUN, "--devices", f"{first_device()}*4"]
     goes_on_waiting("less devices", many, lambda peer: open_as_last(peer, counts=lambda all_: struct.pack("<i", 1) + all_[4:]), back)
     goes_on_waiting("more devices", args, lambda peer: open_as_last(peer, counts=lambda all_: struct.pack("<i", 512) + all_[4:]), back)
-    goes_on_waiting("no devices", args, lambda peer: gather(peer, struct.pack("<i", 0)), "has 0 devices: expected 1 to 512")
-    goes_on_waiting("a long text", args, lambda peer: (gather(peer, struct.pack("<i", 1)), gather(peer, struct.pack("<Q", 1 << 40))),
+    goes_on_waiting("no devices", args, lambda peer: (begin(peer), gather(peer, struct.pack("<i", 0))), "has 0 devices: expected 1 to 512")
+    goes_on_waiting("a long text", args, lambda peer: (begin(peer), gather(peer, struct.pack("<i", 1)), gather(peer, struct.pack("<Q", 1 << 40))),
                     "has a text of 1099511627776 bytes")
-    goes_on_waiting("a message of a wrong size", args, lambda peer: peer.send(DOWN, b"xyz"), "sent a message of 3 bytes where this node expects 8")
+    goes_on_waiting("a message of a wrong size", args, lambda peer: peer.send(DOWN, b"xyz"), "sent a message of 3 bytes where this node expects 16")
     args += ["--shares", "32,32"]  # by speed, they would measure the link first
     goes_on_waiting("other settings", args, lambda peer: open_as_last(peer, settings=b'{"lr":0.5}'), "would do something else than node 0, and is refused")
     goes_on_waiting("settings that are no JSON", args, lambda peer: open_as_last(peer, settings=b"{"), "sends a text that is no JSON")

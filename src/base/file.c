@@ -344,8 +344,11 @@ fail:
 
 cvy_status cvy_file_put(const char *path, const cvy_piece *pieces, int n_pieces) {
   cvy_status status = CVY_OK;
-  if (cvy_file_kind_of(path) == CVY_FILE_STREAM) return write_stream(path, pieces, n_pieces);
-  char *const real = cvy_file_resolve(path);
+  char *real = NULL;
+  const cvy_file_kind kind = cvy_file_kind_of(path);
+  if (kind == CVY_FILE_STREAM) return write_stream(path, pieces, n_pieces);
+  CVY_REQUIRE(kind != CVY_FILE_FOLDER, CVY_E_IO, "cannot write %s: %s", path, folder_name);
+  real = cvy_file_resolve(path);
   CVY_REQUIRE(real, errno == ENOMEM ? CVY_E_MEMORY : CVY_E_IO, "cannot write %s: %s", path, strerror(errno));
   status = cvy_file_write(real, pieces, n_pieces);
 fail:
