@@ -113,11 +113,14 @@ class Peer:
             self.send_raw(frame(DATA, piece, stream, at == 0, len(data) - at, number))
 
     def receive(self, stream, limit_s=60):
-        """The next whole message; None: the node has gone, or nothing came."""
+        """The next whole message; None: the node has gone, or nothing came. What is sent from now on is of its round."""
         try:
-            return self.messages[stream].get(timeout=limit_s)
+            message = self.messages[stream].get(timeout=limit_s)
         except queue.Empty:
             return None
+        if message is not None and stream != CONTROL:  # one left over from before a meeting: so is its answer
+            self.round, message = message
+        return message
 
     def ping(self):
         try:
@@ -131,13 +134,13 @@ class Peer:
         parts, cost, said = [b"", b""], [0, 0], [0, 0]
         try:
             while True:
-                kind, stream, first, _, _, n, _, value = struct.unpack("<4BIIIQ", take(self.file, 24))
+                kind, stream, first, _, number, n, _, value = struct.unpack("<4BIIIQ", take(self.file, 24))
                 body = take(self.file, n)
                 if kind == DATA:
                     parts[stream] = body if first else parts[stream] + body
                     cost[stream] += n + MESSAGE * first
                     if n == value:
-                        self.messages[stream].put(parts[stream])
+                        self.messages[stream].put((number, parts[stream]))
                     if cost[stream] - said[stream] > WINDOW // 4:
                         said[stream] = cost[stream]
                         self.send_raw(frame(CREDIT, stream=stream, value=cost[stream] + WINDOW))
@@ -205,7 +208,6 @@ def mirror(peer, steps=None):
 def agree(peer):
     """Says of each standing the same as the node. Returns when the node has gone."""
     while (message := peer.receive(CONTROL, None)) is not None:
-        peer.round = struct.unpack("<I", message[4:8])[0]
         peer.send_raw(frame(CONTROL, message))
 
 
