@@ -54,6 +54,15 @@ static cvy_batchnorm_params norm_params(const step *s, const cvy_layer *l) {
   return (cvy_batchnorm_params){.n_max = s->n, .x = l->shape, .eps = l->eps};
 }
 
+static double *running_of(const step *s, const cvy_layer *l) {
+  const cvy_running *const r = &s->layout->running[l->running];
+  const size_t channels = (size_t)l->shape.c;
+  double *const running = check_doubles(s->d, 2 * channels);
+  for (size_t c = 0; c < 2 * channels; c++)
+    running[c] = (double)s->running[r->offset + (c < channels ? c : (size_t)r->pitch + c - channels)];
+  return running;
+}
+
 static double *of_param(double *const *list, int param) { return param >= 0 ? list[param] : NULL; }
 
 static void add_gradient(step *s, int node, const double *dx) {
@@ -153,14 +162,11 @@ static void forward_layer(step *s, int i, bool training) {
     }
     case CVY_LAYER_BATCHNORM: {
       const cvy_batchnorm_params p = norm_params(s, l);
-      const cvy_running *const r = &s->layout->running[l->running];
       const size_t channels = (size_t)l->shape.c;
-      double *const running = check_doubles(s->d, 2 * channels);
-      for (size_t c = 0; c < 2 * channels; c++)
-        running[c] = (double)s->running[r->offset + (c < channels ? c : (size_t)r->pitch + c - channels)];
+      const double *const running = running_of(s, l);
       s->saved[l->running] = check_doubles(s->d, (size_t)s->n * 2 * channels);
       s->sums[l->running] = check_doubles(s->d, 2 * channels);
-      if (training)
+      if (training && !l->fixed)
         ref_batchnorm_forward(&p, s->n, s->group, s->batch, x, NULL, w, b, y, s->saved[l->running],
                               s->sums[l->running]);
       else ref_batchnorm_inference(&p, s->n, x, NULL, w, b, running, y);
@@ -202,8 +208,11 @@ static void backward_conv(step *s, const cvy_layer *l, const double *dy, double 
 static void backward_norm(step *s, const cvy_layer *l, const double *y, const double *dy, double *dx) {
   const cvy_batchnorm_params p = norm_params(s, l);
   const double *const gamma = s->weight[l->param[0]], *const beta = s->weight[l->param[1]];
-  ref_batchnorm_backward(&p, s->n, s->group, s->value[l->input[0]], y, NULL, dy, gamma, dx, NULL,
-                         s->dweight[l->param[0]], s->dweight[l->param[1]]);
+  double *const dgamma = s->dweight[l->param[0]], *const dbeta = s->dweight[l->param[1]];
+  if (l->fixed)
+    ref_batchnorm_backward_fixed(&p, s->n, s->value[l->input[0]], y, dy, gamma, running_of(s, l), dx, NULL, dgamma,
+                                 dbeta);
+  else ref_batchnorm_backward(&p, s->n, s->group, s->value[l->input[0]], y, NULL, dy, gamma, dx, NULL, dgamma, dbeta);
   const size_t channels = (size_t)l->shape.c, total = (size_t)s->n * (size_t)(l->shape.h * l->shape.w) * channels;
   for (size_t k = 0; k < total; k++) {
     const size_t c = k % channels;

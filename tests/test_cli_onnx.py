@@ -195,6 +195,29 @@ def test_onnx_ends(at):
     expect(2, "export", "--weights", at("w.st"), "--out", at("back.onnx"), "--softmax", "--logits", err="expected one of them")
 
 
+def test_onnx_caveat(at):
+    """A file whose batch normalisations PyTorch's exporter has folded: training it is warned about, or refused; the rest is not."""
+    folded, whole = (os.path.join(ROOT, "tests", "data", "onnx", f"torch-{name}.onnx") for name in ("folded", "frozen"))
+    data = ["--data", "synthetic:64:11x10x3", "--classes", 5, "--devices", DEVICE, "--quiet"]
+    train = ["train", *data, "--batch", 16, "--max-steps", 1, "--no-eval", "--model"]
+    said = ("2 batch normalisations", "body.1, body.4", "dynamo=False)")
+    for words in (["net", folded], [*train, folded, "--save", at("w.st")], ["bench", "train", "--batch", 16, "--devices", DEVICE, "--model", folded]):
+        expect(0, *words, err=("warning: ", *said))
+    for words in (["net", folded], [*train, folded]):
+        expect(2, *words, "--strict", err=("error: --strict: ", *said))
+    line = re.search(r"torch\.onnx\.export\(.*?dynamo=False\)", expect(0, "net", folded).stderr).group(0)
+    page = " ".join(text for program, text in page_lines() if program == "python")
+    for argument in re.findall(r"\w+=[\w.]+", line):
+        check(argument in page, f"README.md exports without {argument}, which the program names")
+    for words in (["net", whole], [*train, whole, "--save", at("v.st")], ["net", whole, "--strict"]):
+        check("warning" not in expect(0, *words).stderr, f"{words}: a warning for a network that is whole")
+    with open(at("p.ppm"), "wb") as f:
+        f.write(b"P6\n10 11\n255\n" + bytes(i * 7 % 251 for i in range(10 * 11 * 3)))
+    for words in (["eval", "--model", folded, *data, "--strict"], ["predict", "--model", folded, "--devices", DEVICE, "--quiet", at("p.ppm")],
+                  ["export", "--weights", at("w.st"), "--model", folded, "--out", at("out.onnx")]):
+        check("normalisation" not in expect(0, *words).stderr, f"{words}: predictions need no warning")
+
+
 if __name__ == "__main__":
     if "no ONNX" in expect(0, "--version").stdout:
         print("skipped: this convoy was built without protobuf-c")

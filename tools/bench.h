@@ -91,7 +91,8 @@ double bench_roof_ms(const bench_peaks *peaks, double flops, double read_bytes, 
 int bench_begin(const char *verb, const char *json, bool quiet, const char *selector, cvy_devices **devices);
 /* The data of a batch, synthetic, and the network for it; `model` as of --model, `input` height, width and channels of
  * an image (NULL: 28x28x1; an ONNX file has its own). Both are the caller's, also after a failure. */
-cvy_status bench_network(const char *model, const int64_t *input, int batch, cvy_data **data, cvy_net **net);
+cvy_status bench_network(const char *model, const int64_t *input, int batch, bool trains, cvy_data **data,
+                         cvy_net **net);
 /* Chooses devices and calls `measure` for each of them, opened. The exit status; 130 after an interruption. */
 typedef cvy_status (*bench_device_fn)(void *user, bench_device *device);
 int bench_each_device(const char *selector, bool quiet, bench_device_fn measure, void *user);

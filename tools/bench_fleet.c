@@ -528,7 +528,7 @@ static cvy_status prepare(fleet_run *run) {
   run->rank = cvy_fleet_rank(run->fleet);
   CVY_TRY(compare_nodes(run));
   CVY_TRY(cut_batch(run));
-  CVY_TRY(bench_network(run->options->model, NULL, batch, &run->data, &run->net));
+  CVY_TRY(bench_network(run->options->model, NULL, batch, true, &run->data, &run->net));
   const cvy_layout *const l = cvy_net_layout(run->net);
   run->n_units = cvy_chain_pieces(l, 0, NULL);
   run->n_figures = FIGURES + 3 * (size_t)run->n_units;

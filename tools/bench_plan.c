@@ -359,7 +359,7 @@ int bench_plan_main(int argc, char **argv) {
     *cvy_device_get_constants(run.device) = run.fit.constants;
     *cvy_device_get_rates(run.device) = run.fit.rates;
   }
-  CVY_TRY(bench_network(options.model, NULL, (int)options.batch, &run.data, &run.net));
+  CVY_TRY(bench_network(options.model, NULL, (int)options.batch, false, &run.data, &run.net));
   CVY_TRY(make_step(&run));
   CVY_TRY(run_step(&run));
   CVY_TRY(add_up(&run));

@@ -613,7 +613,7 @@ static bool has_time(const scaling_run *run) {
 static cvy_status prepare(scaling_run *run) {
   cvy_status status = CVY_OK;
   const int batch = (int)run->options->batch;
-  CVY_TRY(bench_network(run->options->model, NULL, batch, &run->data, &run->net));
+  CVY_TRY(bench_network(run->options->model, NULL, batch, true, &run->data, &run->net));
   run->n = cvy_devices_count(run->devices);
   CVY_REQUIRE(batch / run->n >= 2, CVY_E_ARGUMENT, "a batch of %d for %d devices: each needs 2 images or more", batch,
               run->n);

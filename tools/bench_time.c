@@ -103,11 +103,13 @@ int bench_begin(const char *verb, const char *json, bool quiet, const char *sele
   return status == CVY_OK ? EXIT_DONE : program_exit_code_of_select(status);
 }
 
-cvy_status bench_network(const char *model, const int64_t *input, int batch, cvy_data **data, cvy_net **net) {
+cvy_status bench_network(const char *model, const int64_t *input, int batch, bool trains, cvy_data **data,
+                         cvy_net **net) {
   cvy_status status = CVY_OK;
   char spec[80];
   int c, h, w;
   CVY_TRY(program_model_net(model, cvy_onnx_is_file(model) ? NULL : input, 0, net));
+  if (trains && program_check_caveat(model, *net, true, false) != EXIT_DONE) return CVY_E_UNSUPPORTED;
   (void)cvy_net_shape(*net, 0, &c, &h, &w);
   snprintf(spec, sizeof spec, "synthetic:%d:%dx%dx%d", batch, h, w, c);
   CVY_TRY(cvy_data_load(spec, &(cvy_data_params){.classes = cvy_net_classes(*net)}, data));

@@ -484,7 +484,8 @@ fail:
 static cvy_status prepare(train_run *run) {
   cvy_status status = CVY_OK;
   const int batch = (int)run->options->batch;
-  CVY_TRY(bench_network(run->options->model, run->options->input, batch, &run->data, &run->net));
+  CVY_TRY(
+      bench_network(run->options->model, run->options->input, batch, !run->options->inference, &run->data, &run->net));
   run->n = cvy_devices_count(run->devices);
   run->times = cvy_calloc((size_t)run->n, sizeof *run->times);
   run->samples = cvy_calloc((size_t)batch, sizeof *run->samples);

@@ -30,7 +30,7 @@ typedef struct data_options {
 static const option_row rows[] = {
     ROW_DATA_DIR(FIELD),
     ROW_CLASSES(FIELD),
-    ROWS_IMAGES(FIELD),
+    ROWS_IMAGES(FIELD, HELP_STRICT),
     ROW_NORMALIZE(FIELD),
     ROW_AUGMENT(FIELD),
     ROW_SEED(FIELD, "seed of --val-split, --augment and synthetic data"),

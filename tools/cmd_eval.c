@@ -43,7 +43,7 @@ static const option_row rows[] = {
     ROW_GRAY(FIELD),
     ROW_PNG16(FIELD, images.png16),
     ROW_NO_DATA_CACHE(FIELD),
-    ROW_STRICT(FIELD),
+    ROW_STRICT(FIELD, HELP_STRICT),
     ROW_NORMALIZE(FIELD),
     ROW_VAL_SPLIT(FIELD,
                   "measure, in place of the test images, those that training with the same --val-split and --seed "

@@ -12,6 +12,7 @@
 #include "tools/progress.h"
 
 typedef struct net_options {
+  bool strict;
   const char *dot;
   int64_t input[3], classes; /* height, width, channels */
 } net_options;
@@ -21,6 +22,7 @@ static const option_row rows[] = {
     ROW_NET_INPUT(FIELD, ABSENT_OF_FILE("28x28x1"), "the images that it sees"),
     ROW_NET_CLASSES(FIELD, ABSENT_OF_FILE("10"), "how many it tells apart"),
     {.kind = OPTION_SINK, .name = "dot", FIELD(dot), .unit = "Graphviz file", .help = "write the graph, for dot -Tsvg"},
+    {.kind = OPTION_FLAG, .name = "strict", FIELD(strict), .help = "exit status 2 if " HELP_OF_CAVEAT},
 };
 static const option_table table = {
     .verb = "net",
@@ -184,6 +186,8 @@ int cmd_net(int argc, char **argv) {
   const cvy_status status = program_model_net(model, o.input, o.classes, &net);
   if (status != CVY_OK) return program_exit_code(status);
   code = o.dot && strcmp(o.dot, "-") == 0 ? EXIT_DONE : print(net);
+  program_flush(); /* behind the layers, where it is seen */
+  if (code == EXIT_DONE) code = program_check_caveat(model, net, false, o.strict);
   if (code == EXIT_DONE && o.dot && !write_dot(net, o.dot)) code = EXIT_FAILED;
   cvy_net_destroy(&net);
   return code;

@@ -313,6 +313,7 @@ static int run_train(training *t, program_run *kept) {
                                  .seed = o->seed,
                                  .images = &o->images,
                                  .tunes = o->tune == CVY_TUNE_QUICK,
+                                 .trains = true,
                                  .quiet = o->quiet || t->fleet};
   int code = EXIT_DONE;
   if (o->joined) t->fleet = o->joined;

@@ -61,11 +61,13 @@
 #define ROW_NO_DATA_CACHE(F)                                                                                         \
   {.kind = OPTION_FLAG, .name = "no-data-cache", F(images.no_cache),                                                  \
    .help = "decode pictures anew, and keep no decoded copy of them in the user's cache folder"}
-#define ROW_STRICT(F)                                                                                                \
-  {.kind = OPTION_FLAG, .name = "strict", F(images.strict),                                                           \
-   .help = "a picture that cannot be decoded ends the run; without this it is left out, with a warning"}
+#define HELP_STRICT "a picture that cannot be decoded ends the run; without this it is left out, with a warning"
+#define HELP_OF_CAVEAT "an ONNX file lacks parts of the network that it was made from (PyTorch's exporter folded them away)"
+#define ROW_STRICT(F, HELP) {.kind = OPTION_FLAG, .name = "strict", F(images.strict), .help = HELP}
 #define HELP_HOLD_OUT "hold this part of each class of the training images out for validation, by --seed"
-#define ROWS_IMAGES(F) ROW_SIZE(F), ROW_GRAY(F), ROW_PNG16(F, images.png16), ROW_VAL_SPLIT(F, HELP_HOLD_OUT), ROW_NO_DATA_CACHE(F), ROW_STRICT(F)
+#define ROWS_IMAGES(F, STRICT)                                                                                       \
+  ROW_SIZE(F), ROW_GRAY(F), ROW_PNG16(F, images.png16), ROW_VAL_SPLIT(F, HELP_HOLD_OUT), ROW_NO_DATA_CACHE(F),        \
+    ROW_STRICT(F, STRICT)
 #define ROW_SEED(F, HELP)                                                                                            \
   {.kind = OPTION_INT, .name = "seed", F(seed), .deflt = "0", .unit = "number", .range = {0, 9.2e18}, .help = HELP}
 

@@ -393,6 +393,16 @@ static int check_folders(const program_run_spec *spec, const cvy_data *data, int
   return EXIT_USAGE;
 }
 
+int program_check_caveat(const char *model, const cvy_net *net, bool trains, bool strict) {
+  bool bars;
+  const char *const caveat = cvy_net_caveat(net, &bars);
+  const bool barred = trains && bars;
+  if (!caveat) return EXIT_DONE;
+  if (!barred && !strict) program_warn("%s: %s", model, caveat);
+  else program_say("error: %s%s: %s", barred ? "" : "--strict: ", model, caveat);
+  return barred || strict ? program_exit_code(CVY_E_UNSUPPORTED) : EXIT_DONE;
+}
+
 int program_run_open(const program_run_spec *spec, program_run *out) {
   const cvy_data_params data_params = program_data_params(spec->data_dir, spec->classes, spec->seed, spec->images);
   *out = (program_run){0};
@@ -413,6 +423,7 @@ int program_run_open(const program_run_spec *spec, program_run *out) {
   if (status == CVY_OK) status = cvy_net_check_classes(out->net, "training and evaluation");
   if (status != CVY_OK) return program_exit_code(status);
   code = check_folders(spec, out->data, cvy_net_classes(out->net));
+  if (code == EXIT_DONE && spec->trains) code = program_check_caveat(spec->model, out->net, true, spec->images->strict);
   if (code != EXIT_DONE) return code;
   status = cvy_devices_select(spec->devices, &out->devices);
   if (status != CVY_OK) return program_exit_code_of_select(status);

@@ -78,6 +78,10 @@ void program_flush(void);
 /* Flushes stdout; EXIT_FAILED if something did not get out, else `code`. */
 int program_end(int code);
 
+/* Says why training the network is not training the one that its file was made from, if that is so. EXIT_DONE, or an
+ * exit status if it is refused: since the user is strict, or it is trained and the reason bars that. */
+int program_check_caveat(const char *model, const cvy_net *net, bool trains, bool strict);
+
 /* If `auto` took the CPU: says "no GPU found: running on the CPU, …", and the reason if a driver may be missing. */
 void program_say_no_gpu(const cvy_devices *devices, const char *does);
 
@@ -93,6 +97,7 @@ typedef struct program_run_spec {
   int64_t classes, seed, batch;
   const image_options *images;
   bool tunes, quiet;
+  bool trains; /* a network with a caveat (cvy_net_caveat) is warned about, or refused with images->strict */
   /* Evaluation: the weights file, and its facts (NULL: it has none, `model` says which network it is). Images of
    * another size, or of more classes, are refused, and so are folders of pictures for a part of the classes where
    * nothing says which part. */

@@ -26,7 +26,7 @@ static const option_row rows[] = {
     ROW_DATA(FIELD, HELP_DATA),
     ROW_DATA_DIR(FIELD),
     ROW_CLASSES(FIELD),
-    ROWS_IMAGES(FIELD),
+    ROWS_IMAGES(FIELD, HELP_STRICT "; it ends, too, if " HELP_OF_CAVEAT),
     ROW_NORMALIZE(FIELD),
     ROW_AUGMENT(FIELD),
 

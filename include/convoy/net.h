@@ -56,6 +56,7 @@ cvy_node cvy_net_conv2d(cvy_net *net, cvy_node x, const char *name, const cvy_co
 typedef struct cvy_batchnorm_spec {
   float eps;      /* 0 means 1e-5 */
   float momentum; /* weight of the new value in the running ones; 0 means 0.1 */
+  bool fixed;     /* the running values are its statistics in training, too, and stay as they are */
 } cvy_batchnorm_spec;
 /* spec NULL: defaults. The team chooses the samples of the statistics (cvy_bn_mode in team.h). */
 cvy_node cvy_net_batchnorm(cvy_net *net, cvy_node x, const char *name, const cvy_batchnorm_spec *spec);
@@ -192,6 +193,9 @@ typedef enum cvy_init_kind {
 cvy_status cvy_net_bring(cvy_net *net, const char *name, const float *values, size_t n);
 /* True if every parameter brings a value along. */
 bool cvy_net_brings_all(const cvy_net *net);
+/* The reason why training this network is not training the one that its file was made from, for a message; NULL: none
+ * is known. *bars (may be NULL): cvy_train refuses the network. Predictions are the file's either way. Borrowed. */
+const char *cvy_net_caveat(const cvy_net *net, bool *bars);
 /* A number of the finished graph: kinds, names, shapes and settings of all layers, not the values. Two networks with
  * equal numbers compute the same of the same weights. */
 uint64_t cvy_net_fingerprint(const cvy_net *net);

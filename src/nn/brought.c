@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What a finished network brings along beside its graph: first values, and the graph's number (convoy/net.h). */
+ * What a finished network brings along beside its graph: first values, a caveat, the graph's number (convoy/net.h). */
 #include <stdio.h>
 #include <string.h>
 
@@ -56,6 +56,25 @@ bool cvy_net_brings_all(const cvy_net *net) {
   return true;
 }
 
+cvy_status cvy_net_set_caveat(cvy_net *net, const char *text, bool bars) {
+  cvy_status status = CVY_OK;
+  cvy_text all = {0};
+  cvy_text_add(&all, "%s%s%s", net->caveat ? net->caveat : "", net->caveat ? "; " : "", text);
+  char *const copy = all.failed ? NULL : cvy_strdup(cvy_text_get(&all));
+  CVY_REQUIRE(copy, CVY_E_MEMORY, "out of host memory");
+  cvy_free(net->caveat);
+  net->caveat = copy;
+  net->bars_training = net->bars_training || bars;
+fail:
+  cvy_text_clear(&all);
+  return status;
+}
+
+const char *cvy_net_caveat(const cvy_net *net, bool *bars) {
+  if (bars) *bars = net && net->bars_training;
+  return net ? net->caveat : NULL;
+}
+
 uint64_t cvy_net_fingerprint(const cvy_net *net) {
   cvy_text text = {0};
   for (int i = 0; net && i < net->n_layers; i++) {
@@ -68,6 +87,7 @@ uint64_t cvy_net_fingerprint(const cvy_net *net) {
                  (double)l->activation.a, (double)l->activation.b, (double)l->drop);
     /* younger than the files of other networks, which keep their number */
     if (l->zero_pad) cvy_text_add(&text, " z");
+    if (l->fixed) cvy_text_add(&text, " f");
     for (int k = 0; k < 2; k++)
       if (l->more[k].fixed || l->more[k].name[0])
         cvy_text_add(&text, " %d%d%d%s", k, l->more[k].fixed, l->more[k].turned, l->more[k].name);

@@ -51,10 +51,10 @@ cvy_pool2d_params cvy_layer_pool(const cvy_net *net, const cvy_layer *l, int n) 
 
 bool cvy_layer_alike(const cvy_layer *a, const cvy_layer *b) {
   return a->kind == b->kind && a->bias == b->bias && a->groups == b->groups && a->ceil_mode == b->ceil_mode &&
-         a->exclude_pad == b->exclude_pad && a->zero_pad == b->zero_pad && a->activation.kind == b->activation.kind &&
-         memcmp(&a->shape, &b->shape, sizeof a->shape) == 0 && memcmp(a->kernel, b->kernel, sizeof a->kernel) == 0 &&
-         memcmp(a->stride, b->stride, sizeof a->stride) == 0 && memcmp(a->pad, b->pad, sizeof a->pad) == 0 &&
-         memcmp(a->pad_more, b->pad_more, sizeof a->pad_more) == 0 &&
+         a->exclude_pad == b->exclude_pad && a->zero_pad == b->zero_pad && a->fixed == b->fixed &&
+         a->activation.kind == b->activation.kind && memcmp(&a->shape, &b->shape, sizeof a->shape) == 0 &&
+         memcmp(a->kernel, b->kernel, sizeof a->kernel) == 0 && memcmp(a->stride, b->stride, sizeof a->stride) == 0 &&
+         memcmp(a->pad, b->pad, sizeof a->pad) == 0 && memcmp(a->pad_more, b->pad_more, sizeof a->pad_more) == 0 &&
          memcmp(a->dilation, b->dilation, sizeof a->dilation) == 0;
 }
 
@@ -112,6 +112,7 @@ void cvy_net_destroy(cvy_net **net) {
   for (int i = 0; i < (*net)->n_constants; i++) cvy_free((*net)->constants[i].values);
   cvy_free((*net)->constants);
   cvy_free((*net)->brought);
+  cvy_free((*net)->caveat);
   cvy_free((*net)->layers);
   cvy_free((*net)->names);
   cvy_free((*net)->concat_inputs);
@@ -285,7 +286,8 @@ cvy_node cvy_net_batchnorm(cvy_net *net, cvy_node x, const char *name, const cvy
                             .shape = net->layers[x].shape,
                             .bias = true,
                             .eps = eps,
-                            .momentum = momentum});
+                            .momentum = momentum,
+                            .fixed = spec && spec->fixed});
 }
 
 cvy_node cvy_net_relu(cvy_net *net, cvy_node x) {

@@ -43,6 +43,7 @@ typedef struct cvy_layer {
   int groups, dilation[2];                       /* conv2d */
   bool bias;
   float eps, momentum;                   /* batchnorm */
+  bool fixed;                            /* batchnorm: its running values stay, and are its statistics */
   int param[2];                          /* weight, bias (gamma, beta): index in the layout, -1 none */
   cvy_layer_param more[2];               /* of these */
   int running;                           /* batchnorm: index in the layout's running list, -1 none */
@@ -73,6 +74,8 @@ struct cvy_net {
   cvy_ending ending;
   float **brought; /* values that parameters and running values bring along */
   size_t n_brought, brought_capacity;
+  char *caveat; /* cvy_net_caveat; NULL: none */
+  bool bars_training;
 };
 
 /* The nodes that a layer reads, in order: *n of them. A node may be there more than once. Borrowed. */
@@ -99,6 +102,9 @@ void cvy_net_turn(cvy_net *net, cvy_node node);
 cvy_status cvy_net_note(cvy_net *net, const char *name, int rank, const int *dims, const float *values, bool fixed);
 /* Takes the last layer, which has no parameters and no readers, away; returns the one in front of it. */
 cvy_node cvy_net_take_back(cvy_net *net);
+/* Training this network is not training the one that it comes from, for the reason in `text`, which is copied; bars: it
+ * is refused. A second reason is put behind the first. CVY_E_MEMORY. */
+cvy_status cvy_net_set_caveat(cvy_net *net, const char *text, bool bars);
 
 /* "conv2d"; static. */
 const char *cvy_layer_kind_name(cvy_layer_kind kind);

@@ -71,7 +71,7 @@ static cvy_status backward_batchnorm(cvy_instance *i, const cvy_unit *u, cvy_bat
                                                                 .accumulate = pass->accumulate,
                                                                 .workspace = i->workspace,
                                                                 .parts = pass->parts,
-                                                                .frozen = u->frozen}));
+                                                                .frozen = u->fixed}));
   if (u->dx[0] == CVY_GRADIENT_ADD)
     CVY_TRY(cvy_eltwise_accumulate(i->eltwise, i->queue, cvy_node_elems(i, u->x[0], pass->n), dx,
                                    cvy_gradient_of(i, u->x[0])));

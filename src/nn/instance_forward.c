@@ -22,7 +22,7 @@ static cvy_status check_groups(const cvy_instance *i, const cvy_pass *pass) {
               "%d samples in groups of %d are %d groups: this instance was made for at most %d", pass->n,
               pass->group_size, groups, planned);
   for (int u = 0; u < i->plan->n_units; u++) {
-    if (i->plan->units[u].kind != CVY_UNIT_BATCHNORM || i->plan->units[u].frozen) continue;
+    if (i->plan->units[u].kind != CVY_UNIT_BATCHNORM || i->plan->units[u].fixed) continue;
     const cvy_layer *const l = cvy_unit_layer(i, &i->plan->units[u]);
     CVY_REQUIRE(l->shape.h * l->shape.w > 1 || smallest_group(pass) > 1, CVY_E_ARGUMENT,
                 "batchnorm '%s': a group of one sample of 1x1 pixels gives one value per channel, training needs more "
@@ -58,7 +58,7 @@ static cvy_status forward_batchnorm(cvy_instance *i, const cvy_unit *u, cvy_batc
                     *const y = cvy_value_of(i, u->y);
   cvy_buffer *const gamma = cvy_weight_of(i, u, 0), *const beta = cvy_weight_of(i, u, 1);
   cvy_buffer *const affine = cvy_storage_of(i, u->affine);
-  if (!training || u->frozen)
+  if (!training || u->fixed)
     return cvy_batchnorm_forward_inference(op, i->queue, pass->n, x, residual, gamma, beta, i->running_slice[running],
                                            y, affine, training ? cvy_storage_of(i, u->saved) : NULL, i->workspace);
   return cvy_batchnorm_forward_training(op, i->queue,
@@ -145,7 +145,7 @@ static cvy_status forward_unit(cvy_instance *i, int unit, const cvy_pass *pass, 
 cvy_status cvy_unit_forward_again(cvy_instance *i, int unit, const cvy_pass *pass) {
   const cvy_unit *const u = &i->plan->units[unit];
   if (u->kind != CVY_UNIT_BATCHNORM || u->saved < 0) return forward_unit(i, unit, pass, true);
-  return cvy_batchnorm_forward_again(i->ops[unit].batchnorm, i->queue, pass->n, u->frozen ? 0 : pass->group_size,
+  return cvy_batchnorm_forward_again(i->ops[unit].batchnorm, i->queue, pass->n, u->fixed ? 0 : pass->group_size,
                                      cvy_value_of(i, u->x[0]), cvy_value_of(i, u->x[1]), cvy_weight_of(i, u, 0),
                                      cvy_weight_of(i, u, 1), cvy_storage_of(i, u->saved), cvy_value_of(i, u->y));
 }

@@ -26,7 +26,7 @@ cvy_status cvy_instance_add_moments(cvy_instance *i, const cvy_pass *pass, doubl
   float *saved = NULL;
   for (int u = 0; u < i->plan->n_units; u++) {
     const cvy_unit *const unit = &i->plan->units[u];
-    if (unit->kind != CVY_UNIT_BATCHNORM || unit->frozen) continue;
+    if (unit->kind != CVY_UNIT_BATCHNORM || unit->fixed) continue;
     const cvy_layer *const l = cvy_unit_layer(i, unit);
     const cvy_running *const running = &i->layout->running[l->running];
     const size_t n = (size_t)groups * 2 * (size_t)running->pitch;

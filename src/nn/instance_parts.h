@@ -85,7 +85,7 @@ static inline cvy_buffer *cvy_gradient_of(const cvy_instance *i, cvy_node node) 
 static inline cvy_conv2d_prologue cvy_prologue_of(const cvy_instance *i, const cvy_unit *u, int group_size) {
   if (u->behind < 0) return (cvy_conv2d_prologue){0};
   const cvy_unit *const norm = &i->plan->units[u->behind];
-  return (cvy_conv2d_prologue){.affine = cvy_storage_of(i, norm->affine), .group_size = norm->frozen ? 0 : group_size};
+  return (cvy_conv2d_prologue){.affine = cvy_storage_of(i, norm->affine), .group_size = norm->fixed ? 0 : group_size};
 }
 /* Weight and bias (which = 0, 1) of a unit's layer and their gradients; NULL if it has none. */
 static inline cvy_buffer *cvy_weight_of(const cvy_instance *i, const cvy_unit *u, int which) {

@@ -11,12 +11,13 @@ int cvy_net_layer_count(const cvy_net *net) { return net && net->finished ? net-
 bool cvy_net_layer(const cvy_net *net, int i, cvy_layer_info *out) {
   if (!out || i < 0 || i >= cvy_net_layer_count(net)) return false;
   const cvy_layer *const l = &net->layers[i];
-  *out = (cvy_layer_info){
-      .kind = l->kind == CVY_LAYER_ACTIVATION ? cvy_activation_name(l->activation.kind) : cvy_layer_kind_name(l->kind),
-      .name = l->name,
-      .channels = l->shape.c,
-      .height = l->shape.h,
-      .width = l->shape.w};
+  *out = (cvy_layer_info){.kind = l->kind == CVY_LAYER_ACTIVATION ? cvy_activation_name(l->activation.kind)
+                                  : l->fixed                      ? "fixed_batchnorm"
+                                                                  : cvy_layer_kind_name(l->kind),
+                          .name = l->name,
+                          .channels = l->shape.c,
+                          .height = l->shape.h,
+                          .width = l->shape.w};
   out->inputs = cvy_layer_inputs(net, i, &out->n_inputs);
   if (l->kind == CVY_LAYER_CONV2D || l->kind == CVY_LAYER_MAXPOOL || l->kind == CVY_LAYER_AVGPOOL) {
     memcpy(out->kernel, l->kernel, sizeof out->kernel);

@@ -75,11 +75,33 @@ static void list_params(cvy_net *net) {
       }
       if (l->kind != CVY_LAYER_BATCHNORM) continue;
       cvy_running *const running = &layout->running[layout->n_running];
-      *running = (cvy_running){.c = l->shape.c, .pitch = l->shape.pitch, .momentum = l->momentum, .layer = i};
+      *running = (cvy_running){.c = l->shape.c,
+                               .pitch = l->shape.pitch,
+                               .momentum = l->momentum,
+                               .layer = i,
+                               .fixed = l->fixed,
+                               .frozen = l->fixed};
       snprintf(running->name, sizeof running->name, "%s", l->name);
-      running->offset = layout->n_running_floats;
       layout->n_running_floats += cvy_round_up(2 * (size_t)running->pitch, ALIGN_FLOATS);
       l->running = layout->n_running++;
+    }
+}
+
+/* In files' order, the frozen ones behind the others. */
+static void place_running(cvy_layout *layout) {
+  size_t to = 0;
+  layout->n_frozen_running = 0;
+  layout->n_frozen_running_floats = 0;
+  for (int frozen = 0; frozen < 2; frozen++)
+    for (int i = 0; i < layout->n_running; i++) {
+      cvy_running *const r = &layout->running[i];
+      const size_t size = cvy_round_up(2 * (size_t)r->pitch, ALIGN_FLOATS);
+      if (r->frozen != (frozen == 1)) continue;
+      r->offset = to;
+      to += size;
+      if (!frozen) continue;
+      layout->n_frozen_running++;
+      layout->n_frozen_running_floats += size;
     }
 }
 
@@ -157,7 +179,8 @@ void cvy_layout_find_frozen(const cvy_layout *layout, bool *frozen) {
   for (int i = 0; i < layout->n_params; i++) frozen[layout->params[i].layer] = true;
   for (int i = 0; i < layout->n_params; i++)
     if (!layout->params[i].frozen) frozen[layout->params[i].layer] = false;
-  for (int i = 0; i < layout->n_running; i++) frozen[layout->running[i].layer] = layout->running[i].frozen;
+  for (int i = 0; i < layout->n_running; i++)
+    if (!layout->running[i].fixed) frozen[layout->running[i].layer] = layout->running[i].frozen;
 }
 
 /* ---- another arrangement ---- */
@@ -189,7 +212,7 @@ static cvy_status take_rules(cvy_layout *layout, const cvy_layout_params *params
         ((p->kind == CVY_PARAM_CONV_WEIGHT || p->kind == CVY_PARAM_LINEAR_WEIGHT) && !cvy_param_is_by_channel(p));
   }
   for (int i = 0; i < layout->n_running; i++)
-    layout->running[i].frozen = cvy_globs_find(&freeze, layout->running[i].name) >= 0;
+    layout->running[i].frozen = layout->running[i].fixed || cvy_globs_find(&freeze, layout->running[i].name) >= 0;
   list_layers(layout, &there);
   CVY_TRY(cvy_globs_check_used(&freeze, cvy_text_get(&there)));
   CVY_TRY(cvy_globs_check_used(&factors, cvy_text_get(&there)));
@@ -204,8 +227,7 @@ fail:
 
 /* Moves what is frozen behind the rest, in both flat vectors; else the order stays. */
 static void move_frozen(const cvy_layout *from, cvy_layout *layout) {
-  layout->n_frozen_floats = layout->n_frozen_running_floats = 0;
-  layout->n_frozen_running = 0;
+  layout->n_frozen_floats = 0;
   size_t to = 0;
   for (int frozen = 0; frozen < 2; frozen++) {
     const cvy_param *p;
@@ -218,18 +240,7 @@ static void move_frozen(const cvy_layout *from, cvy_layout *layout) {
       if (frozen) layout->n_frozen_floats += size;
     }
   }
-  to = 0;
-  for (int frozen = 0; frozen < 2; frozen++)
-    for (int i = 0; i < layout->n_running; i++) {
-      cvy_running *const r = &layout->running[i];
-      const size_t size = cvy_round_up(2 * (size_t)r->pitch, ALIGN_FLOATS);
-      if (r->frozen != (frozen == 1)) continue;
-      r->offset = to;
-      to += size;
-      if (!frozen) continue;
-      layout->n_frozen_running++;
-      layout->n_frozen_running_floats += size;
-    }
+  place_running(layout);
 }
 
 cvy_status cvy_layout_arrange(const cvy_layout *from, const cvy_layout_params *p, cvy_layout *out) {
@@ -268,6 +279,7 @@ cvy_status cvy_layout_make(cvy_net *net) {
               "out of host memory");
   CVY_REQUIRE(n_params > 0, CVY_E_ARGUMENT, "the network has no parameters: nothing could be trained");
   list_params(net);
+  place_running(layout);
   CVY_TRY(place_params(net));
   CVY_REQUIRE(layout->n_frozen_floats < layout->n_floats, CVY_E_ARGUMENT,
               "the network has constants alone and no parameters: nothing could be trained");

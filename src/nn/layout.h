@@ -50,7 +50,8 @@ typedef struct cvy_running {
   size_t offset; /* floats: mean at offset, variance at offset + pitch */
   float momentum;
   int layer;
-  bool frozen;
+  bool fixed;              /* by its layer: frozen in every arrangement */
+  bool frozen;             /* no step changes the values */
   const float *brought[2]; /* mean, variance, as of a parameter */
 } cvy_running;
 

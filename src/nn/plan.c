@@ -176,7 +176,7 @@ static void make_notes(cvy_planner *p, int u) {
   if (unit->deferred) unit->affine = add_storage(plan, groups * 3 * pitch, u, last_affine(p, u));
   if (p->params->inference || unit->no_backward) return;
   unit->saved = add_storage(plan, groups * 2 * pitch, u, p->back_at[u]);
-  if (unit->frozen) return;
+  if (unit->fixed) return;
   /* a convolution that makes its input gives the statistics, too */
   for (int v = 0; v < u; v++) {
     cvy_unit *const conv = &plan->units[v];

@@ -232,6 +232,7 @@ static void find_wanted(cvy_planner *p) {
   for (int u = 0; u < p->plan->n_units; u++) {
     cvy_unit *const unit = &p->plan->units[u];
     unit->frozen = is_frozen(p, unit->layer);
+    unit->fixed = unit->frozen || p->net->layers[unit->layer].fixed;
     unit->no_backward = !p->wanted[unit->y];
   }
 }

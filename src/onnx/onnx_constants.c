@@ -16,6 +16,7 @@
 
 #include "src/base/mem.h"
 #include "src/nn/graph.h"
+#include "src/onnx/onnx_exporter.h"
 #include "src/onnx/onnx_import.h"
 #include "src/onnx/onnx_node.h"
 
@@ -165,13 +166,16 @@ void cvy_onnx_note(state *im, const value *v, bool fixed) {
   cvy_free(values);
 }
 
-/* The parameter's name and shape are the file's, where they are not those of its layer anyway. */
-static void call(state *im, cvy_node node, int which, const value *v, cvy_onnx_weight *w) {
-  const char *const name = v->title;
+/* The parameter's name and shape are the file's, where they are not those of its layer anyway. `noted`: the name that
+ * the exporter has noted, where equal tensors stand under one; NULL: none. */
+static void call(state *im, cvy_node node, int which, const value *v, const char *noted, cvy_onnx_weight *w) {
+  const char *const name = noted ? noted : v->title;
   int dims[4];
   const int rank = dims_of(v, dims);
   const bool usual = !w->transposed && (which == 0 || rank == 1);
-  if (rank < 0 || !cvy_onnx_has_name(v) || (!strcmp(w->name, name) && usual)) return;
+  if (rank < 0 || !(noted ? cvy_onnx_is_parameters_name(noted) : cvy_onnx_has_name(v)) ||
+      (!strcmp(w->name, name) && usual))
+    return;
   cvy_net_call(im->net, node, which, name, rank, dims);
   snprintf(w->name, sizeof w->name, "%s", name);
   if (!w->transposed) return;
@@ -190,5 +194,6 @@ void cvy_onnx_settle(state *im, cvy_node node, int which, const value *v, cvy_on
   cvy_onnx_weight *const w = cvy_onnx_find_weight(im, layer, which ? "bias" : "weight");
   if (!w || w->pixels[0]) return;
   if (use == CVY_ONNX_USE_FILTERS && !strstr(last_part(v->title), "weight")) cvy_onnx_note(im, v, false);
-  if (im->has_torch_names || use == CVY_ONNX_USE_OTHER) call(im, node, which, v, w);
+  const char *const noted = use == CVY_ONNX_USE_OTHER ? NULL : cvy_onnx_noted(im, im->node, (size_t)which + 1);
+  if (im->has_torch_names || use == CVY_ONNX_USE_OTHER) call(im, node, which, v, noted, w);
 }

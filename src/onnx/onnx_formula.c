@@ -10,6 +10,7 @@
 #include <onnx.pb-c.h>
 
 #include "src/base/mem.h"
+#include "src/onnx/onnx_exporter.h"
 #include "src/onnx/onnx_import.h"
 #include "src/onnx/onnx_node.h"
 
@@ -265,6 +266,24 @@ static formula *begin(state *im, const operand *x) {
   return f;
 }
 
+/* A step whose number is a parameter, beta of x * sigmoid(beta * x): today's value may make the whole an activation,
+ * but training changes it. True: refused. */
+static bool has_trained_number(state *im) {
+  for (size_t i = 0; i < im->node->n_input; i++) {
+    const value *const v = cvy_onnx_operand(im, i);
+    size_t n;
+    if (!v || v->kind != CVY_ONNX_TENSOR || !cvy_onnx_elems(v->tensor, &n) || n != 1 || !cvy_onnx_is_trained(im, v))
+      continue;
+    cvy_onnx_refuse(im,
+                    "'%.100s' is one number that PyTorch trains, which no layer has: a number of the program is "
+                    "possible, which is no parameter and no buffer",
+                    v->name);
+    im->n_lasting++;
+    return true;
+  }
+  return false;
+}
+
 static bool take_two(state *im) {
   const char *const op = im->node->op_type;
   const bool mul = !strcmp(op, "Mul"), add = !strcmp(op, "Add");
@@ -273,6 +292,7 @@ static bool take_two(state *im) {
   const bool one = a.of < 0 || b.of < 0, same = a.of == b.of && a.flat == b.flat;
   if ((a.of < 0 && b.of < 0) || (!one && !same)) return false;
   if (!one && a.plain && b.plain && !mul) return false; /* two layers' sum is one */
+  if (one && has_trained_number(im)) return true;
   const operand *const x = a.of < 0 ? &b : &a;
   formula *const f = begin(im, x);
   if (!f) return true;

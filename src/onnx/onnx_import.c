@@ -4,6 +4,7 @@
 #include "src/onnx/onnx_import.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +16,12 @@
 
 #include "convoy/onnx.h"
 #include "src/base/mem.h"
+#include "src/onnx/onnx_exporter.h"
 #include "src/onnx/onnx_node.h"
 
+static const char NEWER_EXPORTER[] =
+    "; PyTorch's newer exporter (dynamo=True) made the file, the older one writes fewer "
+    "operators: " CVY_ONNX_EXPORT_LINE;
 enum { MOST_REFUSALS = 30, MOST_VALUES = 1 << 20, MOST_PAIRS = 1 << 28 };
 
 bool cvy_onnx_is_here(void) { return true; }
@@ -284,25 +289,50 @@ fail:
   return status;
 }
 
-/* Layers get the order of their weights in the file, which is that of PyTorch's state_dict. */
+/* A layer's name, and its place among them. */
+typedef struct declared {
+  int place;
+  const char *label;
+  char room[128];
+} declared;
+
+static int by_place(const void *a, const void *b) {
+  const int x = ((const declared *)a)->place, y = ((const declared *)b)->place;
+  return (x > y) - (x < y);
+}
+
+/* Layers get the order of their weights in the file, which is that of PyTorch's state_dict, or that of its notes. */
 static cvy_status declare_layers(cvy_onnx_import_state *im) {
   cvy_status status = CVY_OK;
-  for (size_t i = 0; i < im->graph->n_node; i++) {
-    const cvy_onnx_node *const n = im->graph->node[i];
-    const int input = makes_needed(im, n) ? cvy_onnx_weight_input(n) : -1;
-    if (input < 0 || (size_t)input >= n->n_input) continue;
-    cvy_onnx_value *const v = cvy_onnx_names_layer(im, n, (size_t)input);
-    if (v && v->tensor && v->kind == CVY_ONNX_TENSOR) v->used = true;
+  const cvy_onnx_graph *const g = im->graph;
+  declared *const list = cvy_calloc(g->n_node, sizeof *list);
+  size_t n = 0;
+  CVY_REQUIRE(list, CVY_E_MEMORY, "out of host memory");
+  for (int pass = 0; pass < 2; pass++) {
+    for (size_t i = 0; i < g->n_node; i++) {
+      const cvy_onnx_node *const node = g->node[i];
+      const int input = makes_needed(im, node) ? cvy_onnx_weight_input(node) : -1;
+      if (input < 0 || (size_t)input >= node->n_input) continue;
+      cvy_onnx_value *const v = cvy_onnx_names_layer(im, node, (size_t)input);
+      if (!v || !v->tensor || v->kind != CVY_ONNX_TENSOR) continue;
+      v->used = pass == 0;
+      if (pass == 0) continue;
+      declared *const d = &list[n++];
+      const int noted = cvy_onnx_noted_place(im, node, 1);
+      d->place = noted >= 0 ? noted - INT_MAX : (int)(v - im->values);
+      d->label = cvy_onnx_layer_label(im, node, v, d->room);
+    }
+    if (pass == 0) CVY_TRY(label_weights(im));
   }
-  CVY_TRY(label_weights(im));
-  for (size_t i = 0; i < im->n_values; i++) {
+  if (n) qsort(list, n, sizeof *list, by_place);
+  for (size_t i = 0; i < n; i++) {
     char name[64];
-    if (!im->values[i].used) continue;
-    im->values[i].used = false;
-    cvy_onnx_layer_name(im->values[i].label, name);
+    if (i > 0 && !strcmp(list[i].label, list[i - 1].label)) continue; /* it is refused where the second layer comes */
+    cvy_onnx_layer_name(list[i].label, name);
     cvy_net_declare(im->net, name);
   }
 fail:
+  cvy_free(list);
   return status;
 }
 
@@ -327,7 +357,7 @@ fail:
 static cvy_status read_weight(cvy_onnx_import_state *im, const cvy_onnx_weight *w, float **values, size_t *n) {
   if (w->value && w->spread) return read_spread(im, w, values, n);
   if (w->value) return cvy_onnx_floats(im->file, w->value->tensor, w->value->name, values, n);
-  *n = (size_t)w->by->n;
+  *n = (size_t)(w->by ? w->by->n : w->n);
   *values = cvy_alloc_unset(*n, sizeof **values);
   if (!*values) {
     cvy_log_error("out of host memory");
@@ -388,6 +418,18 @@ fail:
 
 /* ---- the whole ---- */
 
+/* A normalisation as for training makes those that are as for inference fixed ones; a file without it is as for
+ * inference altogether. */
+static bool has_training_norms(const cvy_onnx_import_state *im) {
+  for (size_t i = 0; i < im->graph->n_node; i++) {
+    const cvy_onnx_node *const n = im->graph->node[i];
+    if (!n->op_type || strcmp(n->op_type, "BatchNormalization") || !makes_needed(im, n)) continue;
+    const Onnx__AttributeProto *const a = cvy_onnx_attribute(n, "training_mode");
+    if (a && a->has_i && a->i) return true;
+  }
+  return false;
+}
+
 static void take_nodes(cvy_onnx_import_state *im) {
   const cvy_onnx_graph *const g = im->graph;
   for (size_t i = 0; i < g->n_node && im->status == CVY_OK; i++) {
@@ -408,7 +450,13 @@ static void tell(const cvy_onnx_import_state *im) {
         "%s: %d Dropout nodes are there as for inference and do nothing: export with training=TrainingMode.TRAINING "
         "to train with dropout",
         im->file->path, im->n_dropouts);
-  if (im->n_unnamed)
+  if (im->n_fixed)
+    cvy_log_info("%s: %d batch normalisations are fixed, as in evaluation: their running values stay", im->file->path,
+                 im->n_fixed);
+  if (im->n_put_back)
+    cvy_log_info("%s: %d biases of zeros that PyTorch's exporter has left out are put back", im->file->path,
+                 im->n_put_back);
+  if (im->n_unnamed && !cvy_net_caveat(im->net, NULL))
     cvy_log_warning(
         "%s: the weights of %d layers have lost their names: the exporter has folded batch normalisation into them, or "
         "computed them. What is trained here goes back by convoy export; load_state_dict takes it only where PyTorch "
@@ -424,16 +472,19 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
   *out = NULL;
   CVY_TRY(cvy_onnx_file_open(path, &file));
   im.graph = file.model->graph;
+  CVY_TRY(cvy_onnx_notes_read(&im));
   CVY_TRY(list_values(&im));
   CVY_TRY(begin(&im, (const int[]){channels, height, width}));
   CVY_TRY(find_needed(&im, &output));
   cvy_onnx_read_origins(&im);
   CVY_TRY(declare_layers(&im));
+  im.has_training_norms = has_training_norms(&im);
   take_nodes(&im);
   if (output->kind == CVY_ONNX_FORMULA) (void)cvy_onnx_make_formula(&im, output);
   if (output->kind == CVY_ONNX_CHANNELS) (void)cvy_onnx_make_channels(&im, output);
-  CVY_REQUIRE(im.n_refused == 0, CVY_E_UNSUPPORTED, "%s: %d of its %zu nodes cannot be taken", path, im.n_refused,
-              im.graph->n_node);
+  CVY_REQUIRE(im.n_refused == 0, CVY_E_UNSUPPORTED, "%s: %d of its %zu nodes cannot be taken%s", path, im.n_refused,
+              im.graph->n_node,
+              im.n_refused > im.n_lasting && cvy_onnx_made_by(&im) == CVY_ONNX_DYNAMO ? NEWER_EXPORTER : "");
   CVY_TRY(im.status);
   CVY_REQUIRE(output->kind == CVY_ONNX_NODE, CVY_E_FORMAT, "%s: its output '%.100s' does not depend on its input", path,
               output->name);
@@ -446,6 +497,7 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
   CVY_TRY(cvy_onnx_take_end(&im, output, &last));
   CVY_TRY(cvy_net_finish(im.net, last));
   for (size_t i = 0; i < im.n_weights; i++) CVY_TRY(bring_weight(&im, &im.weights[i]));
+  CVY_TRY(cvy_onnx_find_losses(&im));
   tell(&im);
   *out = im.net;
   im.net = NULL;
@@ -463,6 +515,7 @@ fail:
   }
   for (size_t i = 0; i < im.n_labels; i++) cvy_free(im.labels[i].text);
   cvy_free(im.labels);
+  cvy_onnx_notes_free(&im);
   cvy_free(im.values);
   cvy_free(im.index);
   cvy_free(im.weights);

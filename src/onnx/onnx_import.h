@@ -115,6 +115,7 @@ typedef struct cvy_onnx_channels {
 typedef struct cvy_onnx_weight {
   char name[96];
   const cvy_onnx_value *value; /* NULL: weights of 1, a bias of 0, before `by` */
+  int n;                       /* numbers, without a value */
   bool transposed;             /* rows and columns are to be swapped */
   bool not_negative;           /* a variance */
   bool is_bias;
@@ -141,18 +142,21 @@ typedef struct cvy_onnx_import_state {
   size_t n_labels;
   cvy_onnx_weight *weights;
   size_t n_weights, weights_capacity;
-  const cvy_onnx_node *node;   /* being taken */
-  bool last;                   /* of what the node makes, unless it says otherwise */
-  cvy_onnx_formula *formulas;  /* all of them */
-  int visit;                   /* number of the last search in them */
-  cvy_onnx_channels *channels; /* all of them */
-  int64_t samples;             /* of the input as the file has it, where shapes in the file repeat it; 0: open */
-  bool has_torch_names;        /* names of PyTorch's parameters */
-  bool has_weights;            /* initialisers that are weights: not all come from Constant nodes */
-  cvy_ending ending;           /* a LogSoftmax that was left out */
-  int n_refused;
-  int n_dropouts, n_unnamed; /* to be logged at the end */
-  cvy_status status;         /* first failure of another kind: the import ends */
+  const cvy_onnx_node *node;    /* being taken */
+  bool last;                    /* of what the node makes, unless it says otherwise */
+  cvy_onnx_formula *formulas;   /* all of them */
+  int visit;                    /* number of the last search in them */
+  cvy_onnx_channels *channels;  /* all of them */
+  struct cvy_onnx_notes *notes; /* PyTorch's exporter's (onnx_exporter.h) */
+  int64_t samples;              /* of the input as the file has it, where shapes in the file repeat it; 0: open */
+  bool has_torch_names;         /* names of PyTorch's parameters */
+  bool has_weights;             /* initialisers that are weights: not all come from Constant nodes */
+  bool has_training_norms;      /* a normalisation is there as for training: others without that are fixed */
+  cvy_ending ending;            /* a LogSoftmax that was left out */
+  int n_refused, n_lasting;     /* of them: that no other export of the same network changes */
+  char no_momentum[64];         /* a normalisation whose momentum is not known; "": none */
+  int n_dropouts, n_unnamed, n_put_back, n_fixed; /* to be logged at the end */
+  cvy_status status;                              /* first failure of another kind: the import ends */
 } cvy_onnx_import_state;
 
 /* [onnx_import.c] */

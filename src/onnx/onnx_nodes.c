@@ -10,6 +10,7 @@
 
 #include "src/base/mem.h"
 #include "src/nn/graph.h"
+#include "src/onnx/onnx_exporter.h"
 #include "src/onnx/onnx_import.h"
 #include "src/onnx/onnx_node.h"
 
@@ -63,16 +64,25 @@ cvy_onnx_weight *cvy_onnx_add_weight(state *im, const value *v, const char *laye
   return w;
 }
 
-/* v becomes LAYER.SUFFIX; NULL: refused. Vectors may be several layers': exporters write equal ones once. So may
- * constants. */
-static cvy_onnx_weight *take_weight(state *im, value *v, const char *layer, const char *suffix, bool constant) {
-  if (constant) return cvy_onnx_add_weight(im, v, layer, suffix);
-  if (v->used && v->tensor->n_dims > 1) {
-    cvy_onnx_refuse(im, "'%.100s' is a parameter of another layer already: no two layers can share one", v->name);
-    return NULL;
-  }
-  v->used = true;
+/* v, in this input of the node, becomes LAYER.SUFFIX; NULL: refused. Constants may be several layers'. */
+static cvy_onnx_weight *take_weight(state *im, value *v, size_t input, const char *layer, const char *suffix,
+                                    bool constant) {
+  if (!constant && input <= 2 && !cvy_onnx_claim(im, v, input)) return NULL;
   return cvy_onnx_add_weight(im, v, layer, suffix);
+}
+
+/* A bias of zeros that the exporter has left out comes back; false: the memory is short. */
+static bool put_bias_back(state *im, const char *layer, int64_t n) {
+  cvy_onnx_weight *const w = cvy_onnx_add_weight(im, NULL, layer, "bias");
+  if (w) w->n = (int)n;
+  im->n_put_back++;
+  return w;
+}
+
+/* v in this input of the node: equal tensors, which the exporter writes once, may be a parameter here and a buffer
+ * there. */
+static bool is_constant(state *im, const value *v, size_t input, cvy_onnx_use use) {
+  return !cvy_onnx_noted(im, im->node, input) && cvy_onnx_is_constant(im, v, use);
 }
 
 static bool has_dims(const value *v, size_t n) { return v->tensor->n_dims == n; }
@@ -85,10 +95,12 @@ static bool is_vector(const value *v, int64_t n) {
 }
 
 static void name_layer(state *im, const value *weight, bool constant, char out[64]) {
-  const size_t n = strlen(weight->label);
-  cvy_onnx_layer_name(weight->label, out);
+  char room[128];
+  const char *const label = cvy_onnx_layer_label(im, im->node, weight, room);
+  const size_t n = strlen(label);
+  cvy_onnx_layer_name(label, out);
   if (constant || (im->has_torch_names && cvy_onnx_has_name(weight))) return;
-  if (n < 8 || strcmp(weight->label + n - 7, ".weight")) im->n_unnamed++;
+  if (n < 8 || strcmp(label + n - 7, ".weight")) im->n_unnamed++;
 }
 
 /* ---- windows ---- */
@@ -221,10 +233,13 @@ static void take_conv(state *im) {
                     dims[0], dims[1], dims[2], dims[3], groups, shape[0], b ? " and a bias" : "");
     return;
   }
-  const bool fixed = cvy_onnx_is_constant(im, w, CVY_ONNX_USE_FILTERS),
-             fixed_bias = b && cvy_onnx_is_constant(im, b, CVY_ONNX_USE_OTHER);
+  const bool fixed = is_constant(im, w, 1, CVY_ONNX_USE_FILTERS),
+             fixed_bias = b && is_constant(im, b, 2, CVY_ONNX_USE_OTHER);
   name_layer(im, w, fixed, layer);
-  if (!take_weight(im, w, layer, "weight", fixed) || (b && !take_weight(im, b, layer, "bias", fixed_bias))) return;
+  if (!take_weight(im, w, 1, layer, "weight", fixed) || (b && !take_weight(im, b, 2, layer, "bias", fixed_bias)))
+    return;
+  const bool put_back = !b && cvy_onnx_noted(im, im->node, 2);
+  if (put_back && !put_bias_back(im, layer, dims[0])) return;
   const cvy_conv2d_spec spec = {.filters = (int)dims[0],
                                 .kernel = {win.kernel[0], win.kernel[1]},
                                 .stride = {win.stride[0], win.stride[1]},
@@ -232,7 +247,7 @@ static void take_conv(state *im) {
                                 .pad_more = {win.pad_more[0], win.pad_more[1]},
                                 .dilation = {win.dilation[0], win.dilation[1]},
                                 .groups = (int)groups,
-                                .no_bias = !b};
+                                .no_bias = !b && !put_back};
   const cvy_node node = cvy_net_conv2d(im->net, x->node, layer, &spec);
   cvy_onnx_settle(im, node, 0, w, CVY_ONNX_USE_FILTERS, fixed);
   if (b) cvy_onnx_settle(im, node, 1, b, CVY_ONNX_USE_BETA, fixed_bias);
@@ -249,8 +264,8 @@ static void take_batchnorm(state *im) {
   }
   const float eps = cvy_onnx_real(im, "epsilon", 1e-5f), momentum = cvy_onnx_real(im, "momentum", 0.9f);
   if (!cvy_onnx_one_output(im) || !there) return;
-  if (!(eps > 0) || !(eps < 1) || !(momentum >= 0) || !(momentum < 1)) {
-    cvy_onnx_refuse(im, "epsilon is %g and momentum %g: above 0, and 0 to below 1, are possible", (double)eps,
+  if (!(eps > 0) || !(eps < 1) || !(momentum >= 0) || !(momentum <= 1)) {
+    cvy_onnx_refuse(im, "epsilon is %g and momentum %g: above 0, and 0 to 1, are possible", (double)eps,
                     (double)momentum);
     return;
   }
@@ -269,16 +284,17 @@ static void take_batchnorm(state *im) {
       cvy_onnx_refuse(im, "its input '%.100s' is no vector of %d numbers, one per channel", p[i]->name, shape[0]);
       return;
     }
-  const bool fixed[4] = {cvy_onnx_is_constant(im, p[0], CVY_ONNX_USE_GAMMA),
-                         cvy_onnx_is_constant(im, p[1], CVY_ONNX_USE_BETA)};
-  name_layer(im, cvy_onnx_names_layer(im, im->node, 1), fixed[0], layer);
+  const bool constant[4] = {is_constant(im, p[0], 1, CVY_ONNX_USE_GAMMA), is_constant(im, p[1], 2, CVY_ONNX_USE_BETA)};
+  name_layer(im, cvy_onnx_names_layer(im, im->node, 1), constant[0], layer);
   for (size_t i = 0; i < 4; i++)
-    if (!take_weight(im, p[i], layer, names[i], fixed[i])) return;
-  /* 1 - 0.9 in float32 is 0.10000002: the file's digits, of which 7 count, become those of PyTorch again */
-  const cvy_batchnorm_spec spec = {.eps = eps, .momentum = (float)(rint((1 - (double)momentum) * 1e7) * 1e-7)};
+    if (!take_weight(im, p[i], i + 1, layer, names[i], constant[i])) return;
+  const bool training = cvy_onnx_whole(im, "training_mode", 0) != 0, fixed = !training && im->has_training_norms;
+  im->n_fixed += fixed;
+  const cvy_batchnorm_spec spec = {
+      .eps = eps, .momentum = fixed ? 0 : cvy_onnx_momentum(im, layer, training, (double)momentum), .fixed = fixed};
   const cvy_node node = cvy_net_batchnorm(im->net, x->node, layer, &spec);
   for (int i = 0; i < 2; i++)
-    if (fixed[i]) cvy_onnx_settle(im, node, i, p[i], i ? CVY_ONNX_USE_BETA : CVY_ONNX_USE_GAMMA, true);
+    if (constant[i]) cvy_onnx_settle(im, node, i, p[i], i ? CVY_ONNX_USE_BETA : CVY_ONNX_USE_GAMMA, true);
   cvy_onnx_make(im, node, x->flat);
 }
 
@@ -290,8 +306,8 @@ static void add_linear(state *im, const value *x, value *w, bool by_rows, value 
   cvy_onnx_shape_of(im, x, shape);
   const bool out_first = by_rows != w->transposed; /* as the tensor lies in the file */
   const int64_t inputs = w->tensor->dims[out_first ? 1 : 0], outputs = w->tensor->dims[out_first ? 0 : 1];
-  const bool fixed = cvy_onnx_is_constant(im, w, CVY_ONNX_USE_FILTERS),
-             fixed_bias = b && cvy_onnx_is_constant(im, b, CVY_ONNX_USE_OTHER);
+  const bool fixed = is_constant(im, w, 1, CVY_ONNX_USE_FILTERS),
+             fixed_bias = b && is_constant(im, b, 2, CVY_ONNX_USE_OTHER);
   size_t n_bias = 0;
   const bool one = b && outputs > 1 && cvy_onnx_elems(b->tensor, &n_bias) && n_bias == 1;
   if (one && !fixed_bias) {
@@ -307,18 +323,20 @@ static void add_linear(state *im, const value *x, value *w, bool by_rows, value 
     return;
   }
   name_layer(im, w, fixed, layer);
-  cvy_onnx_weight *const matrix = take_weight(im, w, layer, "weight", fixed);
+  cvy_onnx_weight *const matrix = take_weight(im, w, 1, layer, "weight", fixed);
   if (!matrix) return;
   matrix->transposed = !out_first;
   if (x->last) memcpy(matrix->pixels, (const int[]){shape[1], shape[2], shape[0]}, sizeof matrix->pixels);
   if (b) {
-    cvy_onnx_weight *const bias = take_weight(im, b, layer, "bias", fixed_bias);
+    cvy_onnx_weight *const bias = take_weight(im, b, 2, layer, "bias", fixed_bias);
     if (!bias) return;
     if (one) bias->spread = (int)outputs;
   }
+  const bool put_back = !b && !strcmp(im->node->op_type, "Gemm") && cvy_onnx_noted(im, im->node, 2);
+  if (put_back && !put_bias_back(im, layer, outputs)) return;
   cvy_node node = x->node;
   if (before != 1) node = cvy_onnx_multiply(im, node, before, layer);
-  const cvy_node linear = node = cvy_net_linear(im->net, node, layer, (int)outputs, !b);
+  const cvy_node linear = node = cvy_net_linear(im->net, node, layer, (int)outputs, !b && !put_back);
   cvy_onnx_settle(im, linear, 0, w, CVY_ONNX_USE_FILTERS, fixed);
   if (b) cvy_onnx_settle(im, linear, 1, b, CVY_ONNX_USE_BETA, fixed_bias);
   if (behind != 1 && node > 0) node = cvy_onnx_multiply(im, node, behind, layer);

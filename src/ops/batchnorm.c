@@ -388,7 +388,7 @@ static cvy_status backward_terms(cvy_batchnorm *op, cvy_queue *queue, const part
     CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUM_GROUPS], grid_flat(op), CVY_BUF(a->workspace), CVY_BUF(a->dbeta),
                        CVY_BUF(a->dgamma), CVY_UINT(vecs), CVY_UINT(p->n_groups), CVY_UINT(terms_at(op)), CVY_UINT(0),
                        CVY_INT(a->accumulate)));
-  if (a->parts)
+  if (a->parts && !a->frozen)
     CVY_TRY(a->parts->combine(a->parts->user, CVY_BATCHNORM_BACKWARD, queue, a->workspace, coef_bytes, coef_bytes,
                               2 * (size_t)op->params.x.pitch));
 fail:
@@ -414,20 +414,21 @@ cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, const cvy
   if (residual) CVY_TRY(check_tensor(op, "dresidual", dresidual, a->n));
   CVY_REQUIRE(!dresidual || (dresidual != a->dx && (dresidual != a->dy || !a->accumulate_dresidual)), CVY_E_ARGUMENT,
               "batchnorm: dresidual must not be dx, nor dy when it is added to");
-  if (!a->frozen) CVY_TRY(check_channels(op, "dgamma", a->dgamma, 1));
-  if (!a->frozen) CVY_TRY(check_channels(op, "dbeta", a->dbeta, 1));
+  const bool trained = !a->frozen || a->dgamma || a->dbeta;
+  if (trained) CVY_TRY(check_channels(op, "dgamma", a->dgamma, 1));
+  if (trained) CVY_TRY(check_channels(op, "dbeta", a->dbeta, 1));
   /* If dresidual is wanted, the first pass stores dm in it, and the second one reads it instead of dy and y. */
   const int mask = !relu ? MASK_NONE : deferred ? MASK_AFFINE : MASK_Y;
   const bool add = residual && a->accumulate_dresidual, store = residual && !add && (relu || dresidual != a->dy);
-  if (!a->frozen || store)
+  if (trained || store)
     CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUMS], grid_of_parts(op, &p), CVY_BUF(a->x), CVY_BUF(y), CVY_BUF(a->dy),
                        CVY_BUF(a->saved), CVY_BUF(a->affine), CVY_BUF(dresidual), CVY_BUF(a->workspace),
                        CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block),
                        CVY_UINT(p.parts), CVY_UINT(p.n_groups), CVY_INT(mask), CVY_INT(store)));
   const size_t coef_bytes = (size_t)coef_at(op) * (size_t)op->vec * sizeof(float);
-  if (a->frozen)
+  if (trained) CVY_TRY(backward_terms(op, queue, &p, a, coef_bytes));
+  if (a->frozen) /* dx has no terms of the statistics */
     CVY_TRY(cvy_buffer_fill(queue, a->workspace, coef_bytes, 2 * (size_t)op->params.x.pitch * sizeof(float), 0));
-  else CVY_TRY(backward_terms(op, queue, &p, a, coef_bytes));
   CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_APPLY], grid_of_parts(op, &p), CVY_BUF(a->x), CVY_BUF(y),
                      CVY_BUF(store ? dresidual : a->dy), CVY_BUF(a->gamma), CVY_BUF(a->saved), CVY_BUF(a->affine),
                      CVY_BUF(a->workspace), CVY_BUF(a->dx), CVY_BUF(dresidual), CVY_UINT((uint32_t)op->vecs),

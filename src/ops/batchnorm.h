@@ -88,7 +88,7 @@ cvy_status cvy_batchnorm_forward_again(cvy_batchnorm *op, cvy_queue *queue, int 
 /* y is forward's output (its sign is ReLU's mask; unused without relu and if deferred). dresidual: gets dm, may be dy's
  * own buffer (in place), NULL if !residual. accumulate_dresidual: adds instead (then not in place). dx may be dy's
  * buffer if dresidual is not. dgamma, dbeta (+)= when accumulate. frozen: behind forward_inference; mean and deviation
- * are constants, dx = gamma*invstd*dm, and there is no dgamma, dbeta. */
+ * are constants, dx = gamma*invstd*dm, parts are not used, and dgamma and dbeta may both be NULL: not wanted. */
 typedef struct cvy_batchnorm_backward_args {
   int n, group_size;
   cvy_buffer *x, *y, *affine, *dy, *gamma, *saved;

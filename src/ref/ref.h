@@ -38,6 +38,10 @@ void ref_batchnorm_inference(const cvy_batchnorm_params *p, int n, const double 
 void ref_batchnorm_backward(const cvy_batchnorm_params *p, int n, int group_size, const double *x, const double *y,
                             const unsigned char *mask, const double *dy, const double *gamma, double *dx,
                             double *dresidual, double *dgamma, double *dbeta);
+/* The same where mean and deviation are constants: running, (2,C). */
+void ref_batchnorm_backward_fixed(const cvy_batchnorm_params *p, int n, const double *x, const double *y,
+                                  const double *dy, const double *gamma, const double *running, double *dx,
+                                  double *dresidual, double *dgamma, double *dbeta);
 
 void ref_pool2d_forward(const cvy_pool2d_params *p, int n, const double *x, double *y);
 void ref_pool2d_backward(const cvy_pool2d_params *p, int n, const double *x, const double *dy, double *dx);

@@ -104,3 +104,21 @@ void ref_batchnorm_backward(const cvy_batchnorm_params *p, int n, int group_size
     }
   }
 }
+
+void ref_batchnorm_backward_fixed(const cvy_batchnorm_params *p, int n, const double *x, const double *y,
+                                  const double *dy, const double *gamma, const double *running, double *dx,
+                                  double *dresidual, double *dgamma, double *dbeta) {
+  const size_t channels = (size_t)p->x.c, rows = (size_t)n * (size_t)p->x.h * (size_t)p->x.w;
+  for (size_t c = 0; c < channels; c++) {
+    const double invstd = 1 / sqrt(running[channels + c] + (double)p->eps);
+    dgamma[c] = dbeta[c] = 0;
+    for (size_t i = 0; i < rows; i++) {
+      const size_t at = i * channels + c;
+      const double dm = !p->relu || y[at] > 0 ? dy[at] : 0;
+      if (dresidual) dresidual[at] = dm;
+      dx[at] = gamma[c] * invstd * dm;
+      dgamma[c] += dm * (x[at] - running[c]) * invstd;
+      dbeta[c] += dm;
+    }
+  }
+}

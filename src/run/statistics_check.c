@@ -9,7 +9,8 @@ cvy_status cvy_check_statistics(const cvy_team *team, int n) {
   const cvy_layer *single = NULL;
   for (int i = 0; i < team->net->n_layers && !single; i++) {
     const cvy_layer *const l = &team->net->layers[i];
-    if (l->kind == CVY_LAYER_BATCHNORM && l->shape.h * l->shape.w == 1) single = l;
+    if (l->kind == CVY_LAYER_BATCHNORM && l->shape.h * l->shape.w == 1 && !team->layout->running[l->running].frozen)
+      single = l;
   }
   int *shares = NULL;
   if (!single || n == 0) return CVY_OK;

@@ -488,6 +488,9 @@ static cvy_status take_params(trainer *t, const cvy_train_params *params) {
               t->p.no_eval ? "no_eval" : "neither a validation set nor a test set");
   CVY_REQUIRE(!judges(t) || !t->team->params.no_sync, CVY_E_ARGUMENT,
               "a team without exchange (no_sync) does not train: no epoch is better than another");
+  bool bars;
+  const char *const caveat = cvy_net_caveat(t->team->net, &bars);
+  CVY_REQUIRE(!bars, CVY_E_UNSUPPORTED, "this network is not trained: %s", caveat);
   CVY_REQUIRE(t->p.precise_bn >= 0, CVY_E_ARGUMENT, "precise_bn of %d batches: must be 0 or more", t->p.precise_bn);
   CVY_REQUIRE(t->p.precise_bn == 0 || cvy_layout_moves(t->team->layout), CVY_E_ARGUMENT,
               "precise_bn: the network has no batch normalisation whose running values training changes%s",
