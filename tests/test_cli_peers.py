@@ -83,7 +83,7 @@ def test_peers_opening(at):
     args += ["--shares", "32,32"]  # by speed, they would measure the link first
     goes_on_waiting("other settings", args, lambda peer: open_as_last(peer, settings=b'{"lr":0.5}'), "would do something else than node 0, and is refused")
     goes_on_waiting("settings that are no JSON", args, lambda peer: open_as_last(peer, settings=b"{"), "sends a text that is no JSON")
-    goes_on_waiting("settings that take much memory", args, lambda peer: open_as_last(peer, settings=b"[" * (4 << 20)), "or too much of it")
+    goes_on_waiting("settings that take much memory", args, lambda peer: open_as_last(peer, settings=b"[" + b"0," * (1 << 20) + b"0]"), "or too much of it")
     goes_on_waiting("no list of algorithms", args, lambda peer: open_as_last(peer, choices=b"{}"), "sends no list")
 
 
