@@ -495,6 +495,8 @@ CHECK_TEST(cache_dir) {
   const bool by_home = cvy_user_cache_dir(NULL, out, sizeof out) && !strcmp(out, want) && cvy_file_exists(want);
   setenv("HOME", "/proc/nowhere", 1);
   const bool impossible = cvy_user_cache_dir(NULL, out, sizeof out);
+  setenv("HOME", check_path("missing"), 1);
+  const bool missing = cvy_user_cache_dir(NULL, out, sizeof out) || cvy_file_exists(check_path("missing"));
   unsetenv("HOME");
   unsetenv("XDG_CACHE_HOME");
   const bool nowhere = cvy_user_cache_dir(NULL, out, sizeof out);
@@ -506,6 +508,7 @@ CHECK_TEST(cache_dir) {
   assert_false(too_long);
   assert_true(by_home);
   assert_false(impossible);
+  assert_false(missing);
   assert_false(nowhere);
 }
 

@@ -70,6 +70,8 @@ def test_report_extremes(at):
         for row in records_of(at("tb", "log", "events.out.tfevents.0.convoy")):
             check(math.isfinite(struct.unpack("<d", row[1:9])[0]), "the time of an event")
             check(not any(b"\x15" + struct.pack("<f", sign * math.inf) in row for sign in (1, -1)), "a value that float32 lacks")
+        with open(at("r.csv"), newline="", encoding="utf-8") as f:
+            check(all(row["ms"] == "" or 0 <= float(row["ms"]) < 4e12 for row in csv.DictReader(f)), f"{first}, {second}: the time of a step")
 
 
 def test_report_made(at):
@@ -92,6 +94,17 @@ def test_report_made(at):
           f"a step that came again counts once: {rows}")
     check([(r["val_acc"], r["test_acc"]) for r in rows] == [("", ""), ("", "0.75"), ("0.9", ""), ("", "0.75")], "epochs in their last steps")
     check(sorted(os.listdir(at("tb"))) == ["a", "b, c"], "a folder for each run")
+    # names that lead out of the folder, or that a spreadsheet takes for a formula
+    os.mkdir(at("names"))
+    for name in ("..jsonl", "...jsonl", "=1+1.jsonl", "-2.jsonl", "@a, b.jsonl", "a=1.jsonl"):
+        write(at("names", name), step(0, 0))
+    for name in ("..jsonl", "...jsonl"):
+        expect(2, "report", at("names", name), "--csv", at("no.csv"), "--tensorboard", at("tb2"), err=("give the log another name", name))
+        check(not os.path.exists(at("no.csv")) and not os.path.exists(at("tb2")), f"{name}: something is written")
+        expect(0, "report", at("names", name), "--csv", at("yes.csv"))
+    expect(0, "report", "=1+1.jsonl", "--csv", "r.csv", "--", "-2.jsonl", "@a, b.jsonl", "a=1.jsonl", cwd=at("names"))
+    first = [line.rsplit(",0,0,1,", 1)[0] for line in read(at("names", "r.csv")).splitlines()[1:]]
+    check(first == ['"\'=1+1.jsonl"', '"\'-2.jsonl"', '"\'@a, b.jsonl"', "a=1.jsonl"], f"cells that begin as formulas do: {first}")
     data, records = read_bytes(at("tb/a/events.out.tfevents.0.convoy")), records_of(at("tb/a/events.out.tfevents.0.convoy"))
     check(records[0].endswith(b"brain.Event:2") and len(records) > 8, f"events: {len(records)}")
     check(struct.pack("<f", 0.5) in records[-7] or any(b"\x0a\x04loss\x15" + struct.pack("<f", 0.5) in r for r in records), "the loss")

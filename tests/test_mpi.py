@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 LAUNCHERS = {
@@ -95,6 +96,10 @@ def main():
     for n in ("2", "3"):
         cases = ["any", "order", "midway", "leave"]
         run([*start, n, node, *cases], 0, [f"{case}: good" for case in cases])
+    with tempfile.TemporaryDirectory() as folder:  # a link to the program, as in ~/bin
+        link = os.path.join(folder, "program")
+        os.symlink(os.path.abspath(node), link)
+        run([*start, "2", link, "any"], 0, ["any: good"])
     for case, size in (("mismatch", 300000), ("mismatch_control", 40)):
         run([*start, "2", node, case], 0, [f"{case}: good", f"sent a message of {size} bytes where this node expects 64"])
     # A node that ends without a goodbye ends the job; no node is left behind, which would wait for a minute.

@@ -413,10 +413,10 @@ CHECK_TEST(probes) {
   }
   const cvy_team_params no_sync = {.batch = BATCH, .no_sync = true};
   cvy_team *const team = check_team(d, check_devices(d, "*2"), net, &no_sync, 0, data);
-  check_fails(cvy_team_save(team, "/nonexistent/probe"), CVY_E_ARGUMENT, "no_sync");
+  check_fails(cvy_team_save(team, "/proc/nonexistent/probe"), CVY_E_ARGUMENT, "no_sync");
   cvy_train_result unused;
-  check_fails(cvy_train(team, data, &(cvy_train_params){.checkpoint_dir = "/nonexistent"}, &unused), CVY_E_ARGUMENT,
-              "no_sync");
+  check_fails(cvy_train(team, data, &(cvy_train_params){.checkpoint_dir = "/proc/nonexistent"}, &unused),
+              CVY_E_ARGUMENT, "no_sync");
 }
 
 /* Augmented pictures follow from seed, epoch and sample alone: they are the same on one device and on three, however

@@ -183,8 +183,9 @@ CHECK_TEST(misfits) {
     check_write(path, content, cut);
     check_fails(cvy_weights_load(m.layout, path, false, w, running, &n), CVY_E_FORMAT, path);
   }
-  check_fails(cvy_weights_load(m.layout, "/nonexistent", false, w, running, &n), CVY_E_IO, "/nonexistent");
-  check_fails(cvy_weights_save(m.layout, m.w, m.running, 3, NULL, "/nonexistent/file"), CVY_E_IO, "/nonexistent/file");
+  check_fails(cvy_weights_load(m.layout, "/proc/nonexistent", false, w, running, &n), CVY_E_IO, "/proc/nonexistent");
+  check_fails(cvy_weights_save(m.layout, m.w, m.running, 3, NULL, "/proc/nonexistent/file"), CVY_E_IO,
+              "/proc/nonexistent/file");
   /* nothing of all this was half-loaded */
   assert_memory_equal(w, zero_w, w_bytes);
   assert_memory_equal(running, zero_running, running_bytes);

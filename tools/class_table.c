@@ -52,8 +52,9 @@ void class_cell(FILE *out, const char *text, int columns, bool tail) {
 
 void csv_field(FILE *out, const char *text) {
   char one[CVY_PLAIN_MOST];
-  const bool quoted = text[strcspn(text, ",\"")];
-  if (quoted) putc('"', out);
+  const bool formula = *text && strchr("=+-@", *text);
+  const bool quoted = formula || text[strcspn(text, ",\"")];
+  if (quoted) fputs(formula ? "\"'" : "\"", out);
   for (size_t n; (n = cvy_plain_next(text, "", one)) > 0; text += n) fputs(*one == '"' ? "\"\"" : one, out);
   if (quoted) putc('"', out);
 }

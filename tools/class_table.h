@@ -18,7 +18,7 @@ int class_width(const char *text);
  * behind it. */
 void class_cell(FILE *out, const char *text, int columns, bool tail);
 /* A field of a CSV file (RFC 4180), made plain: it has no line's end, and stands in quotes if it has a comma or a
- * quote. */
+ * quote. One that begins with = + - or @, which spreadsheets take for a formula, is in quotes and begins with '. */
 void csv_field(FILE *out, const char *text);
 
 /* An evaluation's answers. */

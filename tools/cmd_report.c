@@ -100,22 +100,21 @@ static bool csv_write(const char *path, const run_log *runs, int n) {
   return ok;
 }
 
-/* The file's name without folder and ending, with a number where an earlier run has the same. */
+/* The file's name without folder and ending. */
+static void name_of_run(const char *path, char out[256]) {
+  const char *const slash = strrchr(path, '/');
+  snprintf(out, 256, "%.250s", slash ? slash + 1 : path);
+  char *const dot = strrchr(out, '.');
+  if (dot && dot != out) *dot = '\0';
+}
+
+/* The same, with a number where an earlier run has it. */
 static void folder_name(const char *const *paths, int at, char *out, size_t out_bytes) {
   int same = 0;
   char own[256], other[256];
-  for (int i = 0; i <= at; i++) {
-    const char *const slash = strrchr(paths[i], '/');
-    char *const to = i == at ? own : other;
-    snprintf(to, sizeof own, "%.250s", slash ? slash + 1 : paths[i]);
-    char *const dot = strrchr(to, '.');
-    if (dot && dot != to) *dot = '\0';
-  }
+  name_of_run(paths[at], own);
   for (int i = 0; i < at; i++) {
-    const char *const slash = strrchr(paths[i], '/');
-    snprintf(other, sizeof other, "%.250s", slash ? slash + 1 : paths[i]);
-    char *const dot = strrchr(other, '.');
-    if (dot && dot != other) *dot = '\0';
+    name_of_run(paths[i], other);
     same += strcmp(own, other) == 0;
   }
   if (same > 0) snprintf(out, out_bytes, "%s-%d", own, same + 1);
@@ -124,7 +123,12 @@ static void folder_name(const char *const *paths, int at, char *out, size_t out_
 
 static int check_outputs(const report_options *o, const char *const *paths, int n) {
   const program_file outputs[] = {{"--out", o->out}, {"--csv", o->csv}, {0}};
+  char name[256];
   for (int i = 0; i < n; i++) {
+    name_of_run(paths[i], name);
+    if (o->tensorboard && (!strcmp(name, ".") || !strcmp(name, "..")))
+      return options_error("report", "--tensorboard: the folder of %s would be '%s': give the log another name",
+                           paths[i], name);
     const program_file inputs[] = {{"LOG", paths[i]}, {0}};
     const int code = program_check_outputs("report", outputs, inputs);
     if (code != EXIT_DONE) return code;

@@ -31,6 +31,7 @@
     "0: PoCL keeps no kernels; convoy then compiles none ahead")                                                    \
   X(CUDA_CACHE_DISABLE, "CUDA_CACHE_DISABLE", SYSTEM, PLAIN,                                                        \
     "1: NVIDIA's driver keeps no machine code; convoy then compiles none ahead")                                    \
+  X(CUDA_CACHE_PATH, "CUDA_CACHE_PATH", SYSTEM, LOADS, "NVIDIA's cache of machine code, which messages name")       \
   X(POCL_WORK_GROUP_METHOD, "POCL_WORK_GROUP_METHOD", SYSTEM, PLAIN,                                                \
     "how PoCL runs work-items; not set with PoCL 7: cbs")                                                           \
   X(OCL_ICD_VENDORS, "OCL_ICD_VENDORS", SYSTEM, LOADS,                                                              \

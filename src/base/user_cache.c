@@ -55,19 +55,45 @@ void cvy_user_cache_make_dirs(char *path) {
   }
 }
 
-bool cvy_user_cache_dir(const char *below, char *out, size_t out_bytes) {
+/* Warns once per process; returns false. */
+static bool miss_home(const char *home) {
+  static atomic_bool warned;
+  if (cvy_log_is_attempt() || atomic_exchange(&warned, true)) return false;
+  cvy_log_warning(
+      "HOME=%s is no folder, so that compiled kernels, tuned choices and decoded pictures are not kept: "
+      "set XDG_CACHE_HOME to a folder for them",
+      home);
+  return false;
+}
+
+bool cvy_user_cache_base(char *out, size_t out_bytes) {
   const char *const xdg = cvy_env_text(CVY_ENV_XDG_CACHE_HOME), *const home = cvy_env_text(CVY_ENV_HOME);
+  struct stat info;
   int n;
-  if (xdg && xdg[0] == '/')
-    n = snprintf(out, out_bytes, "%s/convoy", xdg); /* the standard says to ignore relative paths */
-  else if (home && home[0] == '/') n = snprintf(out, out_bytes, "%s/.cache/convoy", home);
-  else return false;
-  if (n <= 0 || (size_t)n >= out_bytes) return false;
+  if (xdg && xdg[0] == '/') {
+    n = snprintf(out, out_bytes, "%s", xdg); /* the standard says to ignore relative paths */
+  } else if (home && home[0] == '/') {
+    if (stat(home, &info) != 0 || !S_ISDIR(info.st_mode)) return miss_home(home);
+    n = snprintf(out, out_bytes, "%s/.cache", home);
+  } else {
+    return false;
+  }
+  return n > 0 && (size_t)n < out_bytes;
+}
+
+/* Adds "/name" to the path. */
+static bool go_below(char *path, size_t bytes, const char *name) {
+  const size_t n = strlen(path);
+  const int more = snprintf(path + n, bytes - n, "/%s", name);
+  return more > 0 && (size_t)more < bytes - n;
+}
+
+bool cvy_user_cache_dir(const char *below, char *out, size_t out_bytes) {
+  if (!cvy_user_cache_base(out, out_bytes) || !go_below(out, out_bytes, "convoy")) return false;
   cvy_user_cache_make_dirs(out);
   if (!folder_is_trusted(out)) return false;
   if (!below) return true;
-  const int more = snprintf(out + n, out_bytes - (size_t)n, "/%s", below);
-  if (more <= 0 || (size_t)more >= out_bytes - (size_t)n) return false;
+  if (!go_below(out, out_bytes, below)) return false;
   (void)mkdir(out, 0700);
   return folder_is_trusted(out);
 }

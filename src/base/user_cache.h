@@ -10,6 +10,9 @@
 
 #include "src/base/file.h"
 
+/* $XDG_CACHE_HOME, or $HOME/.cache. False: there is neither variable, or the home does not exist (it is
+ * not made: users of the system and of containers have such homes; one warning per process). */
+bool cvy_user_cache_base(char *out, size_t out_bytes);
 /* $XDG_CACHE_HOME/convoy or $HOME/.cache/convoy, or the folder `below` in it (may be NULL), made if missing, for the
  * user alone (0700). False when there is no place for it. */
 bool cvy_user_cache_dir(const char *below, char *out, size_t out_bytes);

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "src/cl/driver_cache.h"
 #include "src/cl/opencl.h"
 #include "src/cl/source.h"
 
@@ -81,6 +82,7 @@ cvy_status cvy_compile_fault_check(cvy_device *device, const char *file, const c
       "%s: kernel %s of %s.cl is not compiled: the driver's compiler %s at it in another process; options: "
       "%s; its last lines: %s",
       device->label, name ? name : f->name, file, f->happened, options, *f->lines ? f->lines : "none");
+  cvy_driver_cache_explain(&device->info, false);
   status = CVY_E_BUILD;
 fail:
   cvy_text_clear(&key);

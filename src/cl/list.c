@@ -15,6 +15,7 @@
 #include "src/base/text.h"
 #include "src/base/user_cache.h"
 #include "src/cl/devices.h"
+#include "src/cl/driver_cache.h"
 #include "src/cl/opencl.h"
 
 #ifndef CL_DEVICE_PCI_BUS_ID_NV
@@ -239,26 +240,6 @@ void cvy_device_list_mark_same(cvy_device_list *list) {
     if (list->items[i].usable && list->items[i].kind == CVY_DEVICE_CPU && i != cpu) list->items[i].same_as = cpu;
 }
 
-/* Gives PoCL a cache folder in /tmp where it cannot make its own (services, containers, users without a home): without
- * one it offers no device at all. PoCL reads POCL_CACHE_DIR once, when its platform is first listed. */
-static void give_pocl_a_cache(void) {
-  const char *const cache = cvy_env_text(CVY_ENV_XDG_CACHE_HOME), *const home = cvy_env_text(CVY_ENV_HOME);
-  char folder[512];
-  struct stat info;
-  if (cvy_env_text(CVY_ENV_POCL_CACHE_DIR)) return;
-  snprintf(folder, sizeof folder, "%s%s/pocl/kcache", cache ? cache : home ? home : "", cache ? "" : "/.cache");
-  cvy_user_cache_make_dirs(folder);
-  const bool is_own = cvy_user_cache_is_own(folder);
-  if (is_own && access(folder, W_OK | X_OK) == 0) return;
-  char own[64];
-  snprintf(own, sizeof own, "/tmp/convoy-pocl-%ld", (long)geteuid());
-  (void)mkdir(own, 0700);
-  if (lstat(own, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid()) return;
-  cvy_log_info("%s %s: PoCL keeps its compiled kernels in %s", folder,
-               is_own || access(folder, F_OK) != 0 ? "cannot be written" : "is another user's", own);
-  setenv("POCL_CACHE_DIR", own, 1);
-}
-
 /* PoCL 7's default method of running work-items loses values that live across barriers: sums over a work-group and
  * clFFT's transforms are wrong without any error (seen with 7.1 and LLVM 21 by the tests softmax, batchnorm and
  * conv2d_libs). Its other method is right. PoCL reads the variable when it compiles a kernel. */
@@ -276,7 +257,7 @@ static cvy_status create(bool tries, cvy_device_list **out) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   CVY_REQUIRE(list, CVY_E_MEMORY, "no memory for the list of devices");
 
-  pthread_once(&once, give_pocl_a_cache);
+  pthread_once(&once, cvy_driver_cache_prepare);
   cl_int code = clGetPlatformIDs(0, NULL, &n_platforms);
   if (code != CL_SUCCESS) {
     /* -1001: the loader found no platform at all, which is no failure */

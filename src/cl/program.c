@@ -11,6 +11,7 @@
 #include "src/base/text.h"
 #include "src/cl/cache.h"
 #include "src/cl/compile_faults.h"
+#include "src/cl/driver_cache.h"
 #include "src/cl/opencl.h"
 #include "src/cl/source.h"
 
@@ -94,6 +95,7 @@ static void build_log(const cvy_device *device, cl_program program, bool failed)
     if (failed)
       cvy_log_error("nothing%s",
                     nvidia ? "; the driver's libnvidia-nvvm.so.4 may be missing beside its libnvidia-opencl.so.1" : "");
+    if (failed) cvy_driver_cache_explain(&device->info, true);
     return;
   }
   log = cvy_calloc(size + 1, 1);
@@ -113,6 +115,7 @@ static void build_log(const cvy_device *device, cl_program program, bool failed)
     }
   }
   cvy_free(log);
+  if (failed) cvy_driver_cache_explain(&device->info, false);
 }
 
 static bool from_binary(cvy_device *device, const char *key, const char *options, cl_program *out) {

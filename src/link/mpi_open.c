@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,17 +12,15 @@
 #include "src/link/mpi_calls.h"
 #include "src/link/mpi_link.h"
 
-/* The folder of the file that this function is in: the program, or libconvoy.so. */
+/* The folder of the file that this function is in, the program or libconvoy.so, behind any symbolic link. */
 static void own_folder(char *out, size_t bytes) {
   Dl_info info;
   static const char here;
-  out[0] = 0;
-  if (dladdr(&here, &info) && info.dli_fname && info.dli_fname[0] == '/') {
-    snprintf(out, bytes, "%s", info.dli_fname);
-  } else { /* the program, under the name by which it was called */
-    const ssize_t length = readlink("/proc/self/exe", out, bytes - 1);
-    out[length < 0 ? 0 : length] = 0;
-  }
+  /* A relative name is the program's, as it was called. Neither name says where a symbolic link leads. */
+  const bool is_known = dladdr(&here, &info) && info.dli_fname && info.dli_fname[0] == '/';
+  char *const file = realpath(is_known ? info.dli_fname : "/proc/self/exe", NULL);
+  snprintf(out, bytes, "%s", file && strlen(file) < bytes ? file : "");
+  free(file); /* realpath's own memory */
   char *const slash = strrchr(out, '/');
   if (slash) *slash = 0;
   else out[0] = 0;
