@@ -97,7 +97,7 @@ SMALL = {
     "pass": ["fwd"], "algo": ["direct"], "tiles": ["default"], "max-slowdown": ["1000%"], "init": ["d2l", "he", "xavier", "torch"], "optimizer": ["sgd", "adam", "adamw"],
     "betas": ["0.9,0.999", "0,0.5"], "eps": ["1e-8", "0.1"], "label-smoothing": ["0", "0.1", "1"], "clip-norm": ["0.5", "1e30"],
     "init-skip": ["9", "9.*"], "freeze": ["0", "0,3", "[03]"], "lr-mult": ["9=10", "*.bias=0,3=2"],
-    "size": ["28", "28x28", "32"], "png16": ["clip", "scale"], "val-split": ["0.1", "0.5"], "exchange": ["fp32", "bf16"], "on-device-loss": ["continue", "stop"],
+    "size": ["28", "28x28", "32"], "png16": ["clip", "scale"], "exif": ["ignore", "rotate"], "val-split": ["0.1", "0.5"], "exchange": ["fp32", "bf16"], "on-device-loss": ["continue", "stop"],
 }
 NO_EDGES = {"time", "budget", "steps", "rounds", "model", "classes"}  # would run for hours
 COSTLY = {

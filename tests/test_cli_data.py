@@ -332,5 +332,76 @@ def test_png16(at):
     check(white not in done.stderr, "asked for", done)
 
 
+def exif(orientation):
+    """A TIFF file with nothing but an orientation."""
+    return b"MM\0*" + struct.pack(">IHHHIHHI", 8, 1, 274, 3, 1, orientation, 0, 0)
+
+
+def arrow(path, upright, orientation):
+    """A gray PNG of the upright rows as a camera held this way stores them."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    rows = upright
+    if orientation in (5, 6, 7, 8):  # the file's rows are columns of the upright picture
+        rows = [list(column) for column in zip(*rows)]
+    if orientation in (3, 4, 6, 7):  # the first row is at the bottom, or on the right
+        rows = rows[::-1]
+    if orientation in (2, 3, 7, 8):  # the first column is on the right, or at the bottom
+        rows = [row[::-1] for row in rows]
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as f:
+        f.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 0, 0, 0, 0)) +
+                (chunk(b"eXIf", exif(orientation)) if orientation > 1 else b"") +
+                chunk(b"IDAT", zlib.compress(b"".join(b"\0" + bytes(row) for row in rows))) + chunk(b"IEND", b""))
+
+
+def test_exif(at):
+    """Pictures that EXIF turns: as they lie in the file, with one warning, or upright; the copy, the weights, eval, predict and --resume keep to it."""
+    env = {"XDG_CACHE_HOME": at("cache")}
+    for k in range(8):
+        for name, bright in (("down", range(30, 40)), ("up", range(0, 10))):  # 40 x 28: the bright rows tell the classes apart
+            rows = [[255 if y in bright else (y + 3 * x + k) % 64 for x in range(28)] for y in range(40)]
+            for part in ("train", "test"):
+                arrow(at("data", part, name, f"{k}.png"), rows, k + 1)
+    turned = "EXIF, which is ignored"
+    data = ["data", at("data"), "--gray", "--json", "-"]
+    sizes = ["--size", "40x28"]
+    for _ in range(2):  # the second time from the copy
+        done = expect(0, *data, *sizes, env=env, err=("28 pictures of", turned, "--exif rotate", "train/down/1.png"))
+        check(done.stderr.count("warning") == 1, "one warning", done)
+        done = expect(0, *data, *sizes, "--exif", "rotate", env=env, err=("28 pictures of", "turned upright"))
+        check("warning" not in done.stderr, "asked for", done)
+    check(len(os.listdir(at("cache", "convoy", "data"))) == 2, f"a copy of each: {os.listdir(at('cache', 'convoy', 'data'))}")
+    lenet = ["--devices", first_device(), "--quiet"]
+    # upright, all have one size, which the headers do not
+    expect(2, "train", "--model", "lenet", "--data", at("data"), "--gray", "--max-steps", 1, *lenet, env=env, err="different sizes")
+    expect(0, "train", "--model", "lenet", "--data", at("data"), "--gray", "--exif", "rotate", "--max-steps", 1, "--batch", 8, *lenet, env=env)
+    train = ["train", "--model", "lenet", "--data", at("data"), "--size", "28", "--gray", "--batch", 8, "--lr", 0.05, "--epochs", 40, "--init", "he", *lenet]
+    expect(0, *train, "--exif", "rotate", "--save", at("r.st"), "--checkpoint", at("ck"), "--log", at("log"), env=env)
+    check(lines_of(at("log"))[0]["run"]["settings"]["exif"] == "rotate", "the log")
+    with open(at("r.st"), "rb") as f:
+        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+    check(json.loads(header["__metadata__"]["convoy"])["exif"] == "rotate", f"facts: {header['__metadata__']}")
+    done = expect(0, "eval", "--weights", at("r.st"), "--data", at("data"), *lenet, "--json", "-", env=env)
+    check(read_json(done.stdout)["correct"] == 16 and turned not in done.stderr, "eval as trained", done)
+    predict = ["predict", *lenet, "--top", 2, "--json", "-"]
+    done = expect(0, *predict, "--weights", at("r.st"), at("data", "test"), env=env)
+    found = read_json(done.stdout)["predictions"]
+    check(all(one["top"][0]["class"] == one["file"].split("/")[-2] for one in found) and turned not in done.stderr, "predict as trained", done)
+    expect(2, *predict, "--weights", at("r.st"), at("data"), "--exif", "ignore", err="was trained with --exif rotate", env=env)
+    expect(0, "train", "--checkpoint", at("ck"), "--resume", "--epochs", 41, *lenet, env=env)
+    expect(2, *train, "--exif", "ignore", "--epochs", 43, "--checkpoint", at("ck"), "--resume", err="exif", env=env)
+    # every orientation is the upright picture, bit for bit; a JPEG's is read, too
+    rows = [[(7 * x + 11 * y) % 256 for x in range(28)] for y in range(28)]
+    for k in range(8):
+        arrow(at("same", f"{k + 1}.png"), rows, k + 1)
+    found = read_json(expect(0, *predict, "--weights", at("r.st"), at("same"), env=env).stdout)["predictions"]
+    check(len({json.dumps(one["top"]) for one in found}) == 1 and len(found) == 8, f"eight orientations: {found}")
+    expect(0, *train, "--epochs", 1, "--save", at("i.st"), env=env)
+    done = expect(0, *predict, "--weights", at("i.st"), at("same"), env=env, err=("its EXIF says, which is ignored", "same/2.png"))
+    check(done.stderr.count("warning") == 1, "the first is named", done)
+    expect(0, *predict, "--weights", at("i.st"), os.path.join(ROOT, "tests/data/pictures/train/jpeg/exif-6.JPG"), env=env, err="exif-6.JPG is turned or mirrored")
+
+
 if __name__ == "__main__":
     main(globals())

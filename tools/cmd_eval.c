@@ -42,6 +42,7 @@ static const option_row rows[] = {
     ROW_SIZE(FIELD),
     ROW_GRAY(FIELD),
     ROW_PNG16(FIELD, images.png16),
+    ROW_EXIF(FIELD, images.exif),
     ROW_NO_DATA_CACHE(FIELD),
     ROW_STRICT(FIELD, HELP_STRICT),
     ROW_NORMALIZE(FIELD),

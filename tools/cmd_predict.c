@@ -19,7 +19,7 @@ typedef struct predict_options {
   const char *weights, *devices, *json, *csv, *conv_algo;
   const char *model;
   normalize_option normalize;
-  int math, png16;
+  int math, png16, exif;
   int64_t classes, batch, top, input[3];
   bool quiet;
 } predict_options;
@@ -40,6 +40,7 @@ static const option_row rows[] = {
     ROW_NET_CLASSES(FIELD, ABSENT_OF_WEIGHTS, "its classes, where the file does not say it"),
     ROW_NORMALIZE(FIELD),
     ROW_PNG16(FIELD, png16),
+    ROW_EXIF(FIELD, exif),
     {.kind = OPTION_GROUP, .help = "Devices"},
     ROW_DEVICES(FIELD, HELP_DEVICES_TOGETHER),
     ROW_BATCH(FIELD, 1 << 24, "pictures at a time, all devices together"),
@@ -137,6 +138,7 @@ static cvy_status predict_batch(prediction *p, int *at, uint8_t *pixels, float *
                                 guess *top) {
   cvy_model_facts facts = *cvy_model_get_facts(p->model);
   facts.png16_scale = facts.png16_scale || p->options->png16 == PNG16_SCALE;
+  facts.exif_rotate = facts.exif_rotate || p->options->exif == EXIF_ROTATE;
   const size_t each = (size_t)facts.height * (size_t)facts.width * (size_t)facts.channels;
   int n = 0;
   for (; *at < cvy_picture_list_count(p->list) && n < p->options->batch; ++*at) {
@@ -235,6 +237,7 @@ static int facts_of_options(const predict_options *o, cvy_model_facts *out) {
                            .channels = (int)o->input[2],
                            .classes = (int)o->classes,
                            .png16_scale = o->png16 == PNG16_SCALE,
+                           .exif_rotate = o->exif == EXIF_ROTATE,
                            .n_channels = o->normalize.n_channels};
   if (o->normalize.of_data)
     return options_error("predict",
@@ -252,6 +255,9 @@ static int check_facts(const predict_options *o, const cvy_model_facts *f) {
                          o->normalize.text, o->weights);
   if (o->png16 == PNG16_CLIP && f->png16_scale)
     return options_error("predict", "--png16 clip: %s was trained with --png16 scale; expected no such option",
+                         o->weights);
+  if (o->exif == EXIF_IGNORE && f->exif_rotate)
+    return options_error("predict", "--exif ignore: %s was trained with --exif rotate; expected no such option",
                          o->weights);
   if (o->input[0] && (o->input[0] != f->height || o->input[1] != f->width || o->input[2] != f->channels))
     return options_error("predict", "--input %lldx%lldx%lld: the network of %s takes %dx%dx%d", (long long)o->input[0],
@@ -313,6 +319,7 @@ int cmd_predict(int argc, char **argv) {
                          cvy_fleet_started());
   if (!options_given(&table, given, "normalize")) o.normalize = (normalize_option){0};
   if (!options_given(&table, given, "png16")) o.png16 = -1;
+  if (!options_given(&table, given, "exif")) o.exif = -1;
   if (!o.weights && !cvy_onnx_is_file(o.model))
     return options_error("predict", "--weights F is missing: expected a file with trained weights, or --model F.onnx");
   code = check(&o, pictures, n);

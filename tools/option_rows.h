@@ -55,6 +55,10 @@
   {.kind = OPTION_CHOICE, .name = "png16", F(FIELD), .choices = "clip|scale", .deflt = "clip",                        \
    .help = "16-bit gray PNGs: values above 255 become white, as with torchvision's ImageFolder, or 0 to 65535 are "    \
            "taken as black to white"}
+#define ROW_EXIF(F, FIELD)                                                                                           \
+  {.kind = OPTION_CHOICE, .name = "exif", F(FIELD), .choices = "ignore|rotate", .deflt = "ignore",                    \
+   .help = "pictures that a camera has marked as turned or mirrored (EXIF): taken as they lie in the file, as with "    \
+           "torchvision's ImageFolder, or turned upright"}
 #define ROW_VAL_SPLIT(F, HELP)                                                                                       \
   {.kind = OPTION_REAL, .name = "val-split", F(images.val_split), .value = "X", .absent = "none", .unit = "part",     \
    .range = {0, 0.999999}, .help = HELP}
@@ -66,7 +70,7 @@
 #define ROW_STRICT(F, HELP) {.kind = OPTION_FLAG, .name = "strict", F(images.strict), .help = HELP}
 #define HELP_HOLD_OUT "hold this part of each class of the training images out for validation, by --seed"
 #define ROWS_IMAGES(F, STRICT)                                                                                       \
-  ROW_SIZE(F), ROW_GRAY(F), ROW_PNG16(F, images.png16), ROW_VAL_SPLIT(F, HELP_HOLD_OUT), ROW_NO_DATA_CACHE(F),        \
+  ROW_SIZE(F), ROW_GRAY(F), ROW_PNG16(F, images.png16), ROW_EXIF(F, images.exif), ROW_VAL_SPLIT(F, HELP_HOLD_OUT), ROW_NO_DATA_CACHE(F),        \
     ROW_STRICT(F, STRICT)
 #define ROW_SEED(F, HELP)                                                                                            \
   {.kind = OPTION_INT, .name = "seed", F(seed), .deflt = "0", .unit = "number", .range = {0, 9.2e18}, .help = HELP}

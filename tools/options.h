@@ -30,9 +30,10 @@ typedef struct image_options {
   size_option size;
   double val_split;
   bool gray, no_cache, strict;
-  int png16; /* PNG16_… */
+  int png16, exif; /* PNG16_…, EXIF_… */
 } image_options;
 enum { PNG16_CLIP, PNG16_SCALE };
+enum { EXIF_IGNORE, EXIF_ROTATE };
 /* Rows of a table. */
 typedef struct option_set {
   uint64_t bits[OPTIONS_MAX / 64];

@@ -326,6 +326,7 @@ cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64
                            .size_w = images->size.w,
                            .gray = images->gray,
                            .png16_scale = images->png16 == PNG16_SCALE,
+                           .exif_rotate = images->exif == EXIF_ROTATE,
                            .val_split = images->val_split,
                            .no_cache = images->no_cache,
                            .strict = images->strict};
@@ -344,6 +345,7 @@ cvy_model_facts program_facts(const char *model, const cvy_net *net, const cvy_d
                            .size_w = images->size.w,
                            .gray = images->gray,
                            .png16_scale = images->png16 == PNG16_SCALE,
+                           .exif_rotate = images->exif == EXIF_ROTATE,
                            .n_channels = input->n_channels};
   memcpy(facts.mean, input->mean, sizeof facts.mean);
   memcpy(facts.deviation, input->deviation, sizeof facts.deviation);
@@ -354,6 +356,7 @@ void program_take_images(const cvy_model_facts *facts, image_options *images) {
   if (!images->size.h && !images->size.w) images->size = (size_option){.h = facts->size_h, .w = facts->size_w};
   images->gray = images->gray || facts->gray;
   if (facts->png16_scale) images->png16 = PNG16_SCALE;
+  if (facts->exif_rotate) images->exif = EXIF_ROTATE;
 }
 
 /* The data set is one that the weights' network can be tried on. */

@@ -89,6 +89,7 @@ json_t *train_settings(const train_options *options, const cvy_net *net, const c
   json_decref(shares);
   put(s, "gray", json_string(options->images.gray ? "yes" : "no"));
   put(s, "png16", json_string(options->images.png16 == PNG16_SCALE ? "scale" : "clip"));
+  put(s, "exif", json_string(options->images.exif == EXIF_ROTATE ? "rotate" : "ignore"));
   put(s, "size", json_string(options->images.size.text ? options->images.size.text : "files"));
   char part[32];
   snprintf(part, sizeof part, "%.9g", options->images.val_split);

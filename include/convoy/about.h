@@ -17,10 +17,10 @@ enum { CVY_INPUT_CHANNELS_MOST = 16 };
 
 /* The facts of a trained network that its tensors do not tell. Weights files and checkpoints keep them in the header,
  * `__metadata__`, under the key "convoy", as one JSON object with sorted keys:
- *   {"classes":10,"class_names":[…],"deviation":[…],"graph":"0123456789abcdef","gray":true,
+ *   {"classes":10,"class_names":[…],"deviation":[…],"exif":"rotate","graph":"0123456789abcdef","gray":true,
  *    "input":[channels,height,width],"mean":[…],"model":"lenet","png16":"scale","size":[size_h,size_w]}
- * Of these class_names, deviation and mean, graph, gray, model, png16 and size are there if they are set; other keys
- * are ignored. */
+ * Of these class_names, deviation and mean, exif, graph, gray, model, png16 and size are there if they are set; other
+ * keys are ignored. */
 typedef struct cvy_model_facts {
   const char *model; /* "resnet18", "lenet", an ONNX file as the user named it; NULL: a network of the program's own */
   uint64_t graph;    /* cvy_net_fingerprint of an ONNX file's network; 0: none */
@@ -28,8 +28,8 @@ typedef struct cvy_model_facts {
   const char *const *class_names; /* `classes` of them, plain UTF-8 (cvy_team_describe); NULL: classes are numbers */
   /* How pictures become height x width (cvy_data_params): -1: shorter side to size_w, centre crop; 0, 0: not at all. */
   int size_h, size_w;
-  bool gray;        /* pictures become gray first */
-  bool png16_scale; /* as in cvy_data_params */
+  bool gray;                     /* pictures become gray first */
+  bool png16_scale, exif_rotate; /* as in cvy_data_params */
   /* x = (byte / 255 - mean[c]) / deviation[c]; n_channels 0: byte / 255. */
   int n_channels;
   float mean[CVY_INPUT_CHANNELS_MOST], deviation[CVY_INPUT_CHANNELS_MOST];

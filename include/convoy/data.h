@@ -42,6 +42,8 @@ typedef struct cvy_data_params {
   /* 16-bit gray PNGs: 0 to 65535 become 0 to 255, rounded. False: values above 255 become 255, as with Pillow's
    * convert("RGB") and so torchvision's ImageFolder; a warning names the first such picture. */
   bool png16_scale;
+  bool exif_rotate; /* pictures are turned upright as EXIF says. False: they are taken as they lie in the file, as with
+                     * torchvision's ImageFolder; a warning counts them */
   double val_split; /* this part of each class of the training images, by seed, becomes `val`; 0: none; below 1 */
   bool no_cache;    /* decoded pictures are neither kept nor taken from the user's cache */
   bool strict;      /* a picture that is broken ends the loading; else it is left out, with a warning */

@@ -15,7 +15,8 @@ extern "C" {
 /* Reads a picture into pixels (facts->height x width x channels): JPEG, PNG, PGM or PPM (P5, P6), decoded as those of a
  * data set (data.h). Gray becomes RGB and the other way round (ITU-R 601) as the network asks for. It is resized as in
  * training where the facts tell how; else, if it has another size than the network's input, to that size, of a square
- * input the middle. A warning names a 16-bit gray PNG whose values above 255 became white (facts->png16_scale).
+ * input the middle. Warnings name a 16-bit gray PNG whose values above 255 became white (facts->png16_scale), and
+ * a picture that EXIF turns, which is ignored (facts->exif_rotate).
  * CVY_E_IO · CVY_E_FORMAT: broken, cut off, another format, or this build has no library for it · CVY_E_MISMATCH: no
  * picture fits the network · CVY_E_MEMORY. */
 cvy_status cvy_picture_read(const char *path, const cvy_model_facts *facts, uint8_t *pixels);
@@ -33,7 +34,7 @@ cvy_status cvy_picture_list_add(cvy_picture_list *list, const char *path);
 int cvy_picture_list_count(const cvy_picture_list *list);
 /* "photo.jpg", "t10k-images-idx3-ubyte[17]": borrowed from the list until the next picture is added. */
 const char *cvy_picture_list_name(const cvy_picture_list *list, int i);
-/* As cvy_picture_read; of clipped pictures the first of the list is named. */
+/* As cvy_picture_read; each warning names the first picture of the list. */
 cvy_status cvy_picture_list_read(cvy_picture_list *list, int i, const cvy_model_facts *facts, uint8_t *pixels);
 
 #ifdef __cplusplus

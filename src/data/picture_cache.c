@@ -22,6 +22,7 @@
 
 enum { HEAD_BYTES = 4096, CHUNK = 1 << 24 };
 #define CLIPPED (UINT32_C(1) << 31)
+#define TURNED (UINT32_C(1) << 30) /* pictures have fewer rows */
 static const char MAGIC[8] = "CVYIMGS", ENDING[] = ".images", ASIDE[] = ".tmp.";
 
 typedef struct head {
@@ -36,7 +37,7 @@ typedef struct head {
 } head;
 
 typedef struct record {
-  uint32_t h, w;   /* h: with CLIPPED, if it was */
+  uint32_t h, w;   /* h: with CLIPPED and TURNED, if it was */
   uint64_t reason; /* 0: not broken; else 1 + its place among the reasons */
 } record;
 
@@ -48,8 +49,8 @@ static void add(XXH3_state_t *state, const void *bytes, size_t n) { XXH3_128bits
 
 static bool make_key(const cvy_folder *f, const cvy_data_params *params, uint64_t key[2]) {
   const char *const libraries = cvy_picture_libraries();
-  const int64_t settings[5] = {CVY_PICTURE_CACHE_VERSION, params->size_h, params->size_w, params->gray,
-                               params->png16_scale};
+  const int64_t settings[6] = {CVY_PICTURE_CACHE_VERSION, params->size_h,     params->size_w, params->gray,
+                               params->png16_scale,       params->exif_rotate};
   uint64_t *const prints = cvy_alloc_unset(f->n, sizeof *prints);
   XXH3_state_t *const state = prints && cvy_fingerprints(f, prints) ? XXH3_createState() : NULL;
   if (!state) {
@@ -82,9 +83,9 @@ void cvy_picture_cache_find(const cvy_folder *folder, const cvy_data_params *par
   if (params->size_h < 0) snprintf(size, sizeof size, "%d", params->size_w);
   else if (params->size_h > 0) snprintf(size, sizeof size, "%dx%d", params->size_h, params->size_w);
   if (real && cvy_user_cache_dir("data", dir, sizeof dir) && make_key(folder, params, out->key)) {
-    const int n = snprintf(out->path, sizeof out->path, "%s/%016llx-%s%s%s%s", dir,
+    const int n = snprintf(out->path, sizeof out->path, "%s/%016llx-%s%s%s%s%s", dir,
                            (unsigned long long)XXH64(real, strlen(real), 0), size, params->gray ? "-gray" : "",
-                           params->png16_scale ? "-scaled" : "", ENDING);
+                           params->png16_scale ? "-scaled" : "", params->exif_rotate ? "-rotated" : "", ENDING);
     if (n < 0 || (size_t)n >= sizeof out->path - 64) out->path[0] = 0; /* 64: for what names it while it is written */
   }
   free(real);
@@ -127,7 +128,8 @@ static bool read_facts(cvy_picture_cache *c, const head *h) {
       record r;
       memcpy(&r, tail + at * sizeof r, sizeof r);
       if (r.w > INT32_MAX || r.reason > h->reasons_bytes) return false;
-      c->facts[at] = (cvy_picture_fact){.h = (int)(r.h & ~CLIPPED), .w = (int)r.w, .clipped = r.h & CLIPPED};
+      c->facts[at] = (cvy_picture_fact){
+          .h = (int)(r.h & ~(CLIPPED | TURNED)), .w = (int)r.w, .clipped = r.h & CLIPPED, .turned = r.h & TURNED};
       if (r.reason && !(c->facts[at].why = cvy_strdup(reasons + r.reason - 1))) return false;
       kept[set] += !r.reason;
     }
@@ -307,7 +309,7 @@ static uint8_t *make_tail(const cvy_folder *f, const cvy_picture_fact *facts, si
   *bytes = f->n * sizeof(record) + reasons;
   uint8_t *const tail = cvy_calloc(*bytes, 1);
   for (size_t i = 0; i < f->n && tail; i++) {
-    const record r = {.h = (uint32_t)facts[i].h | (facts[i].clipped ? CLIPPED : 0),
+    const record r = {.h = (uint32_t)facts[i].h | (facts[i].clipped ? CLIPPED : 0) | (facts[i].turned ? TURNED : 0),
                       .w = (uint32_t)facts[i].w,
                       .reason = facts[i].why ? at + 1 : 0};
     memcpy(tail + i * sizeof r, &r, sizeof r);

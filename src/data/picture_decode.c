@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "src/base/mem.h"
+#include "src/data/picture_exif.h"
 
 #ifdef CVY_HAVE_JPEG
 #include <jpeglib.h>
@@ -104,12 +105,31 @@ static const char *format_of(const uint8_t *bytes, size_t size) {
   return NULL;
 }
 
+/* Behind a decoder of a format with EXIF. */
+static cvy_status take_orientation(const uint8_t *bytes, size_t size, cvy_picture *out, char why[CVY_PICTURE_WHY]) {
+  out->orientation = cvy_exif_orientation(bytes, size);
+  if (!out->exif_rotate) return CVY_OK;
+  if (out->size_only) {
+    const int h = out->h, w = out->w;
+    out->h = out->orientation >= 5 ? w : h;
+    out->w = out->orientation >= 5 ? h : w;
+  } else if (!cvy_picture_turn(out, out->orientation)) {
+    snprintf(why, CVY_PICTURE_WHY, "no memory to turn its %dx%d pixels", out->h, out->w);
+    return CVY_E_MEMORY;
+  }
+  return CVY_OK;
+}
+
 cvy_status cvy_picture_decode(const uint8_t *bytes, size_t size, cvy_picture *out, char why[CVY_PICTURE_WHY]) {
   static const uint8_t jpeg[] = {0xff, 0xd8, 0xff}, png[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+  const bool is_jpeg = size >= sizeof jpeg && memcmp(bytes, jpeg, sizeof jpeg) == 0;
   out->clipped = false;
-  if (size >= sizeof jpeg && memcmp(bytes, jpeg, sizeof jpeg) == 0)
-    return cvy_picture_decode_jpeg(bytes, size, out, why);
-  if (size >= sizeof png && memcmp(bytes, png, sizeof png) == 0) return cvy_picture_decode_png(bytes, size, out, why);
+  out->orientation = 1;
+  if (is_jpeg || (size >= sizeof png && memcmp(bytes, png, sizeof png) == 0)) {
+    const cvy_status status =
+        is_jpeg ? cvy_picture_decode_jpeg(bytes, size, out, why) : cvy_picture_decode_png(bytes, size, out, why);
+    return status == CVY_OK ? take_orientation(bytes, size, out, why) : status;
+  }
   if (size >= 2 && bytes[0] == 'P' && (bytes[1] == '5' || bytes[1] == '6'))
     return cvy_picture_decode_pnm(bytes, size, out, why);
   const char *const other = format_of(bytes, size);

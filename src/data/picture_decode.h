@@ -41,6 +41,8 @@ typedef struct cvy_picture {
   bool size_only;         /* decoders set h and w, and leave the pixels alone */
   bool scale_16;          /* 16-bit gray PNG: 0 to 65535 become 0 to 255, rounded; else values above 255 become 255 */
   bool clipped;           /* set by cvy_picture_decode: values became 255 */
+  bool exif_rotate;       /* the orientation in EXIF is applied */
+  int orientation;        /* set by cvy_picture_decode: of EXIF, 1 to 8; 1: upright, or not noted */
 } cvy_picture;
 
 /* Frees the memory; the gate stays. */
@@ -52,8 +54,8 @@ bool cvy_picture_reserve(cvy_picture *picture, int h, int w, int each);
 void cvy_picture_leave(cvy_picture *picture);
 
 /* Decodes a file by its first bytes, whatever its name. A gray file has c = 1; a palette becomes RGB, alpha is dropped,
- * 16-bit gray PNGs are cut off at 255 (scale_16) and 16-bit colours keep their high byte, CMYK is taken as Adobe's (inverted), a rotation
- * in EXIF is not applied. CVY_E_FORMAT: broken, cut off, too large or another format; CVY_E_UNSUPPORTED: this build has
+ * 16-bit gray PNGs are cut off at 255 (scale_16) and 16-bit colours keep their high byte, CMYK is taken as Adobe's (inverted), an
+ * orientation in EXIF is noted, and applied with exif_rotate. CVY_E_FORMAT: broken, cut off, too large or another format; CVY_E_UNSUPPORTED: this build has
  * no library for it; CVY_E_MEMORY. On failure `why` has the reason and nothing is logged. */
 cvy_status cvy_picture_decode(const uint8_t *bytes, size_t size, cvy_picture *out, char why[CVY_PICTURE_WHY]);
 /* "libjpeg-turbo 2.1.5, libpng 1.6.39", or "no JPEG, libpng 1.6.39": these decide about the pixels. Static. */

@@ -25,7 +25,7 @@ struct cvy_picture_list {
   cvy_idx *idx;
   int n, n_idx;
   size_t items_room, idx_room;
-  bool said_clipped;
+  cvy_picture_oddities said;
 };
 
 cvy_status cvy_picture_list_create(cvy_picture_list **out) {
@@ -222,10 +222,9 @@ const char *cvy_picture_list_name(const cvy_picture_list *l, int i) { return l->
 cvy_status cvy_picture_list_read(cvy_picture_list *l, int i, const cvy_model_facts *facts, uint8_t *pixels) {
   const item *const it = &l->items[i];
   if (it->idx < 0) {
-    bool clipped;
-    const cvy_status status = cvy_picture_read_file(it->name, facts, pixels, &clipped);
-    if (status == CVY_OK && clipped && !l->said_clipped) cvy_picture_say_clipped(it->name);
-    l->said_clipped |= status == CVY_OK && clipped;
+    cvy_picture_oddities odd;
+    const cvy_status status = cvy_picture_read_file(it->name, facts, pixels, &odd);
+    if (status == CVY_OK) cvy_picture_say(it->name, &odd, &l->said);
     return status;
   }
   const cvy_idx *const idx = &l->idx[it->idx];

@@ -60,23 +60,32 @@ fail:
   return status;
 }
 
-void cvy_picture_say_clipped(const char *path) {
-  cvy_log_warning(
-      "%s is a 16-bit gray PNG: values above 255 become white, as with torchvision's ImageFolder (Pillow's "
-      "convert); --png16 scale takes 0 to 65535 as black to white",
-      path);
+void cvy_picture_say(const char *path, const cvy_picture_oddities *odd, cvy_picture_oddities *said) {
+  if (odd->clipped && !said->clipped)
+    cvy_log_warning(
+        "%s is a 16-bit gray PNG: values above 255 become white, as with torchvision's ImageFolder (Pillow's "
+        "convert); --png16 scale takes 0 to 65535 as black to white",
+        path);
+  if (odd->turned && !said->turned)
+    cvy_log_warning(
+        "%s is turned or mirrored, as its EXIF says, which is ignored, as with torchvision's ImageFolder; "
+        "--exif rotate takes it upright",
+        path);
+  said->clipped |= odd->clipped;
+  said->turned |= odd->turned;
 }
 
 cvy_status cvy_picture_read(const char *path, const cvy_model_facts *facts, uint8_t *pixels) {
-  bool clipped;
-  const cvy_status status = cvy_picture_read_file(path, facts, pixels, &clipped);
-  if (status == CVY_OK && clipped) cvy_picture_say_clipped(path);
+  cvy_picture_oddities odd, said = {0};
+  const cvy_status status = cvy_picture_read_file(path, facts, pixels, &odd);
+  if (status == CVY_OK) cvy_picture_say(path, &odd, &said);
   return status;
 }
 
-cvy_status cvy_picture_read_file(const char *path, const cvy_model_facts *facts, uint8_t *pixels, bool *clipped) {
+cvy_status cvy_picture_read_file(const char *path, const cvy_model_facts *facts, uint8_t *pixels,
+                                 cvy_picture_oddities *odd) {
   cvy_status status = CVY_OK;
-  cvy_picture picture = {.scale_16 = facts->png16_scale};
+  cvy_picture picture = {.scale_16 = facts->png16_scale, .exif_rotate = facts->exif_rotate};
   char *bytes = NULL;
   size_t size = 0;
   char why[CVY_PICTURE_WHY] = "";
@@ -86,7 +95,7 @@ cvy_status cvy_picture_read_file(const char *path, const cvy_model_facts *facts,
   CVY_TRY(status);
   CVY_TRY(fit(path, &picture, facts, pixels));
 fail:
-  *clipped = picture.clipped;
+  *odd = (cvy_picture_oddities){.clipped = picture.clipped, .turned = picture.orientation > 1 && !facts->exif_rotate};
   cvy_free(bytes);
   cvy_picture_clear(&picture);
   return status;

@@ -136,6 +136,23 @@ static void say_what_is_clipped(const picture_set *p) {
         n, n > 1 ? "s" : "", p->folder.dir, n > 1 ? "are" : "is a", p->folder.items[first].path);
 }
 
+static void say_what_is_turned(const dataset *d) {
+  const picture_set *const p = d->own;
+  size_t n = 0, first = 0;
+  for (size_t i = 0; i < p->folder.n; i++) {
+    if (p->facts[i].why || !p->facts[i].turned) continue;
+    if (n++ == 0) first = i;
+  }
+  if (n && d->params.exif_rotate)
+    cvy_log_info("%zu picture%s of %s %s turned upright, as EXIF has it", n, n > 1 ? "s" : "", p->folder.dir,
+                 n > 1 ? "are" : "is");
+  else if (n)
+    cvy_log_warning(
+        "%zu picture%s of %s %s on the side or mirrored by EXIF, which is ignored, as with torchvision's "
+        "ImageFolder; --exif rotate turns %s upright. The first is %s",
+        n, n > 1 ? "s" : "", p->folder.dir, n > 1 ? "are" : "is", n > 1 ? "them" : "it", p->folder.items[first].path);
+}
+
 static cvy_status mark_broken(dataset *d) {
   cvy_status status = CVY_OK;
   const picture_set *const p = d->own;
@@ -170,6 +187,7 @@ static cvy_status fetch(dataset *d) {
   if (p->own_sizes) {
     CVY_TRY(decode(d, measure));
     say_what_is_clipped(p);
+    say_what_is_turned(d);
     CVY_TRY(mark_broken(d));
     return CVY_OK;
   }
@@ -185,6 +203,7 @@ static cvy_status fetch(dataset *d) {
   }
   if (mapped) memcpy(d->content, p->cache.hashes, sizeof d->content);
   say_what_is_clipped(p);
+  say_what_is_turned(d);
   CVY_TRY(mark_broken(d));
 fail:
   return status;
@@ -279,7 +298,7 @@ static cvy_status find_size(dataset *d) {
   }
   CVY_TRY(cvy_pictures_first(&p->folder, &d->params, &p->first, &d->h, &d->w));
   if (p->own_sizes) d->h = d->w = 0;
-  else if (d->params.size_h == 0) CVY_TRY(cvy_pictures_look(&p->folder, p->first, d->h, d->w));
+  else if (d->params.size_h == 0) CVY_TRY(cvy_pictures_look(&p->folder, &d->params, p->first, d->h, d->w));
 fail:
   return status;
 }

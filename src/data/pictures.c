@@ -111,7 +111,8 @@ static cvy_status decode_item(const cvy_folder *folder, const cvy_data_params *p
     return CVY_E_FORMAT;
   }
   const cvy_status status = read_file(path, l, why);
-  l->picture.scale_16 = params && params->png16_scale;
+  l->picture.scale_16 = params->png16_scale;
+  l->picture.exif_rotate = params->exif_rotate;
   return status == CVY_OK ? cvy_picture_decode(l->file, l->file_bytes, &l->picture, why) : status;
 }
 
@@ -158,6 +159,7 @@ static cvy_status decode_one(job *j, size_t i, lane *l) {
     fact->h = l->picture.h;
     fact->w = l->picture.w;
     fact->clipped = l->picture.clipped;
+    fact->turned = l->picture.orientation > 1;
     if (p->h && (to.h != p->h || to.w != p->w)) {
       note_other(j, i);
       return CVY_OK;
@@ -250,12 +252,12 @@ cvy_status cvy_pictures_first(const cvy_folder *folder, const cvy_data_params *p
   return status;
 }
 
-cvy_status cvy_pictures_look(const cvy_folder *folder, size_t first, int h, int w) {
+cvy_status cvy_pictures_look(const cvy_folder *folder, const cvy_data_params *params, size_t first, int h, int w) {
   cvy_status status = CVY_OK;
   lane l = {.picture.size_only = true};
   for (size_t i = first + 1; i < folder->n && i - first < MOST_LOOKED_AT && status == CVY_OK; i++) {
     char why[CVY_PICTURE_WHY];
-    if (decode_item(folder, NULL, i, &l, why) == CVY_OK && (l.picture.h != h || l.picture.w != w))
+    if (decode_item(folder, params, i, &l, why) == CVY_OK && (l.picture.h != h || l.picture.w != w))
       status = refuse_sizes(folder, first, h, w, i, l.picture.h, l.picture.w);
   }
   lane_clear(&l);

@@ -13,12 +13,13 @@
 typedef struct cvy_picture_fact {
   int h, w;     /* of the file, before it is resized; 0 if it is broken */
   bool clipped; /* a 16-bit gray PNG, values above 255 of which have become 255 */
+  bool turned;  /* EXIF notes another orientation than upright */
   char *why;    /* broken: why; else NULL */
 } cvy_picture_fact;
 
 typedef struct cvy_pictures {
   const cvy_folder *folder;
-  const cvy_data_params *params; /* size, gray and png16_scale */
+  const cvy_data_params *params; /* size, gray, png16_scale and exif_rotate */
   const atomic_bool *stop;
   atomic_long *done; /* pictures that are finished */
   int h, w; /* each picture must have this size when it is fitted, with `reference` as the first that has; 0: any */
@@ -39,7 +40,7 @@ cvy_status cvy_pictures_decode(cvy_pictures *p);
 cvy_status cvy_pictures_first(const cvy_folder *folder, const cvy_data_params *params, size_t *i, int *h, int *w);
 /* Looks at the headers of the next hundred pictures behind `first`, which has h x w: photographs of several sizes are
  * seen before anything is made for the size of one. CVY_E_ARGUMENT as above. */
-cvy_status cvy_pictures_look(const cvy_folder *folder, size_t first, int h, int w);
+cvy_status cvy_pictures_look(const cvy_folder *folder, const cvy_data_params *params, size_t first, int h, int w);
 void cvy_pictures_clear_facts(cvy_picture_fact *facts, size_t n);
 
 #endif

@@ -128,6 +128,7 @@ static bool put_all(json_t *o, const cvy_model_facts *f) {
   if (f->graph) ok = ok && put(o, "graph", json_sprintf("%016" PRIx64, f->graph));
   if (f->gray) ok = ok && put(o, "gray", json_true());
   if (f->png16_scale) ok = ok && put(o, "png16", json_string("scale"));
+  if (f->exif_rotate) ok = ok && put(o, "exif", json_string("rotate"));
   if (f->size_h || f->size_w) ok = ok && put(o, "size", json_pack("[i,i]", f->size_h, f->size_w));
   if (f->n_channels)
     ok = ok && put(o, "mean", reals(f->mean, f->n_channels)) && put(o, "deviation", reals(f->deviation, f->n_channels));
@@ -252,7 +253,8 @@ static cvy_status read_object(const char *path, const char *where, const json_t 
   const json_t *const classes = json_object_get(o, "classes"), *const model = json_object_get(o, "model"),
                       *const gray = json_object_get(o, "gray"), *const size = json_object_get(o, "size"),
                       *const mean = json_object_get(o, "mean"), *const deviation = json_object_get(o, "deviation"),
-                      *const graph = json_object_get(o, "graph"), *const png16 = json_object_get(o, "png16");
+                      *const graph = json_object_get(o, "graph"), *const png16 = json_object_get(o, "png16"),
+                      *const exif = json_object_get(o, "exif");
   CVY_REQUIRE(
       json_is_integer(classes) && json_integer_value(classes) >= 1 && json_integer_value(classes) <= MOST_CLASSES,
       CVY_E_FORMAT, "%sclasses is no whole number from 1 to %d", where, MOST_CLASSES);
@@ -267,6 +269,9 @@ static cvy_status read_object(const char *path, const char *where, const json_t 
   CVY_REQUIRE(!png16 || (json_is_string(png16) && strcmp(json_string_value(png16), "scale") == 0), CVY_E_FORMAT,
               "%spng16 is not \"scale\"", where);
   f->png16_scale = png16 != NULL;
+  CVY_REQUIRE(!exif || (json_is_string(exif) && strcmp(json_string_value(exif), "rotate") == 0), CVY_E_FORMAT,
+              "%sexif is not \"rotate\"", where);
+  f->exif_rotate = exif != NULL;
   CVY_REQUIRE(!size || read_ints(size, (int *const[]){&f->size_h, &f->size_w}, 2), CVY_E_FORMAT,
               "%ssize is no list of two whole numbers", where);
   if (mean || deviation) {

@@ -28,7 +28,7 @@ static const struct {
   const char *key, *value;
 } came_later[] = {{"math", "fp32"},     {"lr_schedule", "const"}, {"warmup", "0"},       {"size", "files"},
                   {"gray", "no"},       {"val_split", "0"},       {"normalize", "none"}, {"augment", "none"},
-                  {"optimizer", "sgd"}, {"png16", "clip"}};
+                  {"optimizer", "sgd"}, {"png16", "clip"},        {"exif", "ignore"}};
 
 static const char data_content[] = "data_content", kept_step[] = "kept_step", kept_median[] = "kept_median",
                   epoch_correct[] = "epoch_correct", best_epochs[] = "best_epochs", judged_epochs[] = "judged_epochs",
