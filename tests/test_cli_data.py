@@ -372,6 +372,12 @@ def test_exif(at):
         done = expect(0, *data, *sizes, "--exif", "rotate", env=env, err=("28 pictures of", "turned upright"))
         check("warning" not in done.stderr, "asked for", done)
     check(len(os.listdir(at("cache", "convoy", "data"))) == 2, f"a copy of each: {os.listdir(at('cache', 'convoy', 'data'))}")
+    one, other = (at("cache", "convoy", "data", name) for name in os.listdir(at("cache", "convoy", "data")))
+    for a, b in ((one, at("aside")), (other, one), (at("aside"), other)):  # its key is in a copy, its name alone is no reason to take it
+        os.rename(a, b)
+    means = [read_json(expect(0, *data, *sizes, "--exif", word, *more, env=env).stdout)["mean"]
+             for word in ("ignore", "rotate") for more in ([], ["--no-data-cache"])]
+    check(means[0] == means[1] and means[2] == means[3] and means[0] != means[2], f"copies under each other's names: {means}")
     lenet = ["--devices", first_device(), "--quiet"]
     # upright, all have one size, which the headers do not
     expect(2, "train", "--model", "lenet", "--data", at("data"), "--gray", "--max-steps", 1, *lenet, env=env, err="different sizes")

@@ -99,6 +99,19 @@ def test_ahead(at):
         check(not any(map(is_alive, found)), f"signal {number} leaves {found}")
 
 
+def test_trained(at):
+    """Weights are written as soon as the last step is done: what comes behind it can be killed."""
+    save, args = at("w.st"), ["--model", "resnet18", "--data", "synthetic:64:32x32x3", "--devices", DEVICE, "--batch", 32]
+    process = subprocess.Popen([CONVOY, "train", *map(str, args), "--max-steps", "2", "--no-eval", "--precise-bn", "1000000", "--save", save],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 120
+    while not os.path.exists(save) and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.02)
+    process.kill()
+    check(process.wait() == -signal.SIGKILL and os.path.exists(save), f"no weights behind the last step: {process.communicate()}")
+    expect(0, "eval", *args, "--weights", save, out="test acc")
+
+
 def test_signals(at):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         ck, log, save = at(f"ck{number}"), at(f"log{number}"), at(f"save{number}")

@@ -20,15 +20,18 @@ enum {
   SEED = 7
 };
 
-static cvy_net *make_net(check_device *d) {
+static cvy_net *make_net_with(check_device *d, float dropout) {
   cvy_net *const net = check_net(d, 1, SIDE, SIDE);
   cvy_node x = cvy_net_conv2d(net, cvy_net_input(net), "0", &(cvy_conv2d_spec){.filters = FIRST, .kernel = {3, 3}});
   x = cvy_net_relu(net, cvy_net_batchnorm(net, x, "1", NULL));
+  if (dropout > 0) x = cvy_net_dropout(net, x, dropout);
   x = cvy_net_conv2d(net, x, "3", &(cvy_conv2d_spec){.filters = SECOND, .kernel = {1, 1}});
   x = cvy_net_relu(net, cvy_net_batchnorm(net, x, "4", NULL));
   check_ok(cvy_net_finish(net, cvy_net_linear(net, x, "6", 10, false)));
   return net;
 }
+
+static cvy_net *make_net(check_device *d) { return make_net_with(d, 0); }
 
 typedef struct kept {
   float running[2][2][8]; /* layer, mean or variance, channel */
@@ -171,6 +174,28 @@ CHECK_TEST(against_double) {
       assert_true(k.result.test_acc >= 0);
       compare(&k, &how, teams[i].shares, data);
     }
+}
+
+/* Dropouts draw as in training, by sample and epoch: one device and two have the same running values, which are not
+ * those of the network without them. */
+CHECK_TEST(dropped) {
+  static const double even[] = {1, 1};
+  cvy_data *const data = check_data(d, check_text("synthetic:%d:%dx%dx1", SAMPLES, SIDE, SIDE));
+  const cvy_team_params how = {.bn = CVY_BN_SYNC, .split = CVY_SPLIT_WEIGHTS, .split_values = even};
+  const cvy_train_params precise = {.precise_bn = N_BATCHES, .epochs = 1};
+  kept k[3];
+  for (int i = 0; i < 3; i++) {
+    cvy_net *const net = make_net_with(d, i < 2 ? 0.5f : 0);
+    k[i] = run(d, i == 1 ? "*2" : "", &how, &precise, net, data);
+    assert_int_equal(k[i].result.precise_bn, N_BATCHES);
+  }
+  for (int c = 0; c < SECOND; c++)
+    for (int row = 0; row < 2; row++) {
+      const float one = k[0].running[1][row][c], two = k[1].running[1][row][c];
+      if (!(fabsf(one - two) <= 1e-4f * (fabsf(one) + 1e-3f)))
+        check_fail(d, "channel %d, row %d: %g on one device, %g on two", c, row, (double)one, (double)two);
+    }
+  assert_true(fabsf(k[0].running[1][1][0] / k[2].running[1][1][0] - 1) > 0.05f);
 }
 
 /* ---- what stays as it is ---- */

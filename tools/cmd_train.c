@@ -75,6 +75,14 @@ static void on_started(void *user, double seconds) {
   if (!t->options->quiet && t->writes && all >= COMPILE_SAID_S) progress_line("kernels compiled in %.1f s", all);
 }
 
+static void save_weights(training *t) {
+  const char *const file = t->options->save;
+  t->saved = file && cvy_fleet_writes(t->fleet) && cvy_team_save(t->team, file) == CVY_OK;
+}
+
+/* Nothing behind the last step can lose the weights. */
+static void on_trained(void *user) { save_weights(user); }
+
 static void report_renew(training *t, bool epoch_ended) {
   if (t->log && live_report_is_due(&t->report, epoch_ended))
     live_report_write(&t->report, device_report_json(t->team), true);
@@ -226,6 +234,7 @@ static cvy_status train(training *t, cvy_train_result *result) {
       .on_epoch = on_epoch,
       .on_answers = shows_answers(t) ? on_answers : NULL,
       .on_started = on_started,
+      .on_trained = on_trained,
       .on_event = on_event,
       .user = t,
       .stop = signals_soft(),
@@ -266,15 +275,14 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
   /* early, with a state: also if nothing but the checkpoint could not be written */
   const bool early =
       status == CVY_E_INTERRUPTED || result->state_is_whole || (status == CVY_E_IO && result->checkpoint_failed);
-  bool saved = false;
   if (status == CVY_OK || early) {
     if (status == CVY_OK && result->already_finished) epoch_curve_finished(&t->curve, result->epochs_done);
-    const bool saves = o->save && cvy_fleet_writes(t->fleet);
-    saved = saves && cvy_team_save(t->team, o->save) == CVY_OK;
-    if (saves && !saved) code = EXIT_FAILED;
+    if (!t->saved || result->precise_bn > 0) save_weights(t);
+    if (o->save && cvy_fleet_writes(t->fleet) && !t->saved) code = EXIT_FAILED;
     if (t->curve.failed || result->save_best_failed) code = EXIT_FAILED;
   }
-  if (early && cvy_fleet_writes(t->fleet)) train_say_kept(t, status, result, saved);
+  if ((early || t->saved) && status != CVY_OK && cvy_fleet_writes(t->fleet))
+    train_say_kept(t, status, result, t->saved);
   train_log_end(t, status, result);
   if (status == CVY_OK) {
     if (result->already_finished && !o->quiet)

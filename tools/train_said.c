@@ -104,7 +104,8 @@ void train_say_kept(const training *t, cvy_status status, const cvy_train_result
   const bool kept = o->checkpoint && result->checkpoint_step >= 0;
   const char *const why = status == CVY_E_INTERRUPTED ? "interrupted"
                           : result->state_is_whole    ? "error: no device to go on with"
-                                                      : "error: no checkpoint can be written";
+                          : result->checkpoint_failed ? "error: no checkpoint can be written"
+                                                      : "error";
   char head[96], older[48] = "";
   if (kept && result->checkpoint_failed) snprintf(older, sizeof older, " of step %ld", result->checkpoint_step);
   snprintf(head, sizeof head, "%s after step %ld", why, result->steps);

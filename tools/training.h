@@ -28,6 +28,7 @@ typedef struct training {
   epoch_curve curve;
   live_report report;
   bool log_failed, begun;     /* begun: a step of this process is done */
+  bool saved;                 /* the file of --save has the weights of the last step */
   bool writes;                /* this process prints and writes files */
   long changes[MOST_CHANGES]; /* first steps with other shares, of --split auto */
   int n_changes;

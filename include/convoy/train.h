@@ -147,6 +147,9 @@ typedef struct cvy_train_params {
   /* After each evaluation, before on_epoch, on every node of a fleet; all is borrowed for the call. If one node of a
    * fleet wants them, all of them make them. NULL: none, and evaluation keeps no probabilities. */
   void (*on_answers)(void *user, const cvy_train_answers *answers);
+  /* The last step is done, and whatever comes behind it (an evaluation, precise_bn) has not begun: a callback that
+   * saves the weights (cvy_team_save) loses nothing if that fails. Once, on every node of a fleet. NULL: none. */
+  void (*on_trained)(void *user);
   void *user;
   /* A team of one has its state on the device: the host copies it every so many seconds, and saves the copy if the
    * device fails; 0: 30. */

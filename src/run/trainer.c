@@ -39,6 +39,7 @@ typedef struct trainer {
   bool first_epoch_full;
   bool epoch_whole; /* this process has run the epoch from its first step */
   bool stopping;
+  bool is_told;     /* on_trained was called */
   long stops_after; /* in a fleet: the first step in whose results a node was asked to stop; -1: none */
   long saved_step;  /* of the newest checkpoint, -1: none */
   cvy_loss_watch losses;
@@ -371,6 +372,17 @@ static void next_epoch(cvy_run_position *at) {
   at->epoch_loss_sum = 0;
 }
 
+/* Once. */
+static cvy_status tell_trained(trainer *t) {
+  cvy_status status = CVY_OK;
+  if (t->is_told || !run_is_over(t)) return CVY_OK;
+  if (chain_of(t)) CVY_TRY(keep_state(t)); /* the head may save the weights: the other nodes are not there then */
+  t->is_told = true;
+  if (t->p.on_trained) t->p.on_trained(t->p.user);
+fail:
+  return status;
+}
+
 static cvy_status end_epoch(trainer *t, bool complete) {
   cvy_status status = CVY_OK;
   cvy_epoch_result e = {
@@ -384,6 +396,7 @@ static cvy_status end_epoch(trainer *t, bool complete) {
       .seconds = (t->epoch_ms - (t->at.epoch == t->first_epoch ? t->start_ms : 0)) * 1e-3,
       .full = complete && t->epoch_whole};
   if (complete) next_epoch(&t->at);
+  CVY_TRY(tell_trained(t));
   CVY_TRY(measure(t, CVY_SET_VAL, &e.val_acc));
   if (t->data->val.n == 0) CVY_TRY(measure(t, CVY_SET_TEST, &e.test_acc));
   if (complete) CVY_TRY(judge(t, t->data->val.n > 0 ? e.val_acc : e.test_acc, &e.best));
@@ -458,6 +471,7 @@ static cvy_status run(trainer *t) {
   }
   if (chain_of(t)) CVY_TRY(keep_state(t)); /* the head may save the weights: the other nodes are not there then */
   CVY_TRY(save_checkpoint(t, true));
+  CVY_TRY(tell_trained(t)); /* out of patience */
   if (renews && run_is_over(t) && !t->stopping) {
     CVY_TRY(renew_running(t));
     CVY_TRY(measure_end(t));

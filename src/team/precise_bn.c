@@ -69,12 +69,14 @@ static cvy_status run_passes(cvy_replica *r, const batch_args *a, int first, int
   const int micro = cvy_replica_pass_size(r, share, a->group_size);
   CVY_TRY(cvy_team_settle(a->precise->team, r));
   for (int at = 0; at < share; at += micro) {
-    const cvy_pass pass = {.n = share - at < micro ? share - at : micro,
-                           .batch = a->n,
-                           .group_size = a->group_size,
-                           .accumulate = at > 0,
-                           .parts = cvy_bn_sync_parts(a->bn, r->setup.index)};
+    cvy_pass pass = {.n = share - at < micro ? share - at : micro,
+                     .batch = a->n,
+                     .group_size = a->group_size,
+                     .accumulate = at > 0,
+                     .epoch = a->epoch,
+                     .parts = cvy_bn_sync_parts(a->bn, r->setup.index)};
     CVY_TRY(cvy_replica_data_load(r->data, CVY_SET_TRAIN, a->samples + first + at, pass.n, a->epoch));
+    pass.samples = cvy_replica_data_numbers(r->data);
     CVY_TRY(cvy_instance_forward(r->instance, &pass, true));
     CVY_TRY(cvy_instance_add_moments(r->instance, &pass, moments));
   }
