@@ -217,14 +217,14 @@ def test_help(at):
         "bench exchange": "model buckets time devices json quiet",
         "bench scaling": "model batch steps rounds extrapolate limit conv-algo math tune devices json quiet",
         "bench fleet": "model batch shares exchange steps rounds conv-algo math tune nodes node port fleet-key fleet-wait no-fleet devices json quiet",
-        "predict": "weights model input classes normalize png16 devices batch conv-algo math top json csv quiet",
-        "data": "data-dir classes size gray png16 val-split no-data-cache strict normalize augment seed sheet json quiet",
+        "predict": "weights model input classes normalize exif png16 devices batch conv-algo math top json csv quiet",
+        "data": "data-dir classes size gray exif png16 val-split no-data-cache strict normalize augment seed sheet json quiet",
         "report": "out csv tensorboard",
-        "eval": "weights model data data-dir classes size gray png16 val-split no-data-cache strict normalize seed devices batch conv-algo math json confusion quiet nodes node port fleet-key fleet-wait no-fleet",
+        "eval": "weights model data data-dir classes size gray exif png16 val-split no-data-cache strict normalize seed devices batch conv-algo math json confusion quiet nodes node port fleet-key fleet-wait no-fleet",
         "bench conv": "model batch shape pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "bench ops": "model batch op pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "tune": "devices model input classes batch math budget show clear json quiet",
-        "train": "model data data-dir classes size gray png16 val-split no-data-cache strict normalize augment batch epochs lr init init-from init-skip freeze lr-mult optimizer betas eps momentum nesterov weight-decay decay-only-weights label-smoothing clip-norm log-grad-norm seed "
+        "train": "model data data-dir classes size gray exif png16 val-split no-data-cache strict normalize augment batch epochs lr init init-from init-skip freeze lr-mult optimizer betas eps momentum nesterov weight-decay decay-only-weights label-smoothing clip-norm log-grad-norm seed "
         "no-shuffle drop-last split shares conv-algo math tune bn run-ahead on-device-loss device-timeout staleness exchange bucket-mib recompute no-overlap no-sync lr-schedule warmup max-steps no-eval save save-best patience precise-bn checkpoint checkpoint-every "
         "keep resume verify-every log plot report trace trace-events no-times allow-nan quiet devices nodes node port fleet-key fleet-wait no-fleet",
     }
@@ -484,6 +484,11 @@ def test_devices(at):
         check(done.stderr == "", "quiet", done)
     expect(2, "train", *SMALL[:4], "--devices", "99:0", err=("99:0", data["devices"][0]["id"]))
     expect(2, "train", *SMALL[:4], "--devices", "no such name", err="no such name")
+    if not any(device["usable"] and device["kind"] == "GPU" for device in data["devices"]):
+        for words in ("gpu", "nvidia"):
+            expect(2, "train", *SMALL[:4], "--devices", words, err=(f"'{words}': ", "  NVIDIA GPU   ", "--devices cpu uses the CPU"))
+        done = expect(2, "train", *SMALL[:4], "--devices", "99:0")
+        check("NVIDIA GPU" not in done.stderr, "a slip is no wish for a GPU", done)
     expect(2, "train", *SMALL, "--shares", "32,32", err=("--shares 32,32", "2 numbers, expected 1"))
 
 

@@ -114,6 +114,8 @@ CHECK_TEST(words) {
   expect(m, "all", "0:0 NVIDIA H200|0:1 NVIDIA L4|2:1 gfx1030|5:0 pthread-AMD EPYC|6:0 FPGA card", false);
   expect(m, "gpu,cpu", "0:0 NVIDIA H200|0:1 NVIDIA L4|2:1 gfx1030|5:0 pthread-AMD EPYC", false);
   expect(m, "cpu,0:0", "5:0 pthread-AMD EPYC|0:0 NVIDIA H200", false);
+  expect(m, "CPU", "5:0 pthread-AMD EPYC", false);
+  expect(m, "Auto,Cpu", "0:0 NVIDIA H200|0:1 NVIDIA L4|2:1 gfx1030|5:0 pthread-AMD EPYC", false);
   expect(m, "cpu*2", "5:0#0 pthread-AMD EPYC|5:0#1 pthread-AMD EPYC", false);
   machine *const small = laptop();
   expect(small, "auto", "0:1 pthread-AMD EPYC", true);
@@ -130,7 +132,7 @@ CHECK_TEST(names) {
   expect(m, "3:0", "3:0 NVIDIA L4 (again)", false);
   expect(m, "5:0,4:0", "5:0 pthread-AMD EPYC|4:0 llvmpipe (LLVM 15)", false);
   expect(m, "h200", "0:0 NVIDIA H200", false);
-  expect(m, "NVIDIA", "0:0 NVIDIA H200|0:1 NVIDIA L4|3:0 NVIDIA L4 (again)", false);
+  expect(m, "NVID", "0:0 NVIDIA H200|0:1 NVIDIA L4|3:0 NVIDIA L4 (again)", false);
   expect(m, "nvidia cuda", "0:0 NVIDIA H200|0:1 NVIDIA L4", false);
   expect(m, "pocl", "5:0 pthread-AMD EPYC|5:1 basic-AMD EPYC", false);
   expect(m, "PoCL", "5:0 pthread-AMD EPYC|5:1 basic-AMD EPYC", false);
@@ -149,6 +151,34 @@ CHECK_TEST(names) {
   refuse(m, "2", CVY_E_ARGUMENT, "write P:D, such as 2:0,");
   refuse(m, "5:0,c*2", CVY_E_ARGUMENT, "device term 'c'");
   expect(m, "l4", "0:1 NVIDIA L4|3:0 NVIDIA L4 (again)", false);
+}
+
+/* A vendor makes cards and CPUs, and its word means the cards. */
+CHECK_TEST(vendors) {
+  (void)d;
+  machine *m = workstation();
+  expect(m, "NVIDIA", "0:0 NVIDIA H200|0:1 NVIDIA L4", false); /* 3:0 is 0:1 under another driver */
+  expect(m, "amd", "2:1 gfx1030", false);
+  expect(m, "AMD*2,cpu", "2:1#0 gfx1030|2:1#1 gfx1030|5:0 pthread-AMD EPYC", false);
+  refuse(m, "intel", CVY_E_NO_DEVICE, "'intel': there is no usable device of that vendor");
+  m->items[4].usable = false; /* the last good card */
+  snprintf(m->items[4].reason, sizeof m->items[4].reason, "it is asleep");
+  check_log_clear();
+  expect(m, "amd", "5:0 pthread-AMD EPYC", false);
+  assert_true(
+      check_log_contains("'amd': 2:1 gfx1030 cannot be used: it is asleep; its CPU is taken, 5:0 pthread-AMD EPYC"));
+  m = laptop();
+  check_log_clear();
+  expect(m, "Amd", "0:1 pthread-AMD EPYC", false);
+  assert_true(check_log_contains("'Amd': there is no GPU of that vendor; its CPU is taken, 0:1 pthread-AMD EPYC"));
+  refuse(m, "nvidia", CVY_E_NO_DEVICE, "'nvidia': there is no usable device of that vendor");
+  snprintf(m->items[0].vendor, sizeof m->items[0].vendor, "Intel(R) Corporation"); /* the vendor of the device alone */
+  expect(m, "intel", "0:0 basic-AMD EPYC", false);
+  m->items[0].kind = CVY_DEVICE_GPU;
+  m->items[0].same_as = -1;
+  snprintf(m->items[0].vendor, sizeof m->items[0].vendor, "Advanced Micro Devices, Inc.");
+  snprintf(m->items[0].name, sizeof m->items[0].name, "gfx1100");
+  expect(m, "amd", "0:0 gfx1100", false);
 }
 
 /* Its old names go on, and its new ones mean the old devices. */

@@ -11,16 +11,29 @@
 #include "src/cl/fft.h"
 #include "src/cl/selector.h"
 
-/* Why there is no device, a warning each, and how to get one. */
-static void tell_none(const cvy_device_list *list) {
+/* Of a selector: a term of it means GPUs. */
+static bool means_gpus(const char *selector) {
+  static const char *const words[] = {"gpu", "nvidia", "amd", "intel"};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (strcasestr(selector, words[i])) return true;
+  return false;
+}
+
+/* Why there is no device, or no GPU where the selector means one, a warning each, and how to get one. */
+static void tell_none(const cvy_device_list *list, const char *selector) {
   char text[4096];
-  for (int i = 0; i < list->n; i++)
-    if (list->items[i].usable) return;
+  bool has_cpu = false;
+  for (int i = 0; i < list->n; i++) {
+    if (!list->items[i].usable) continue;
+    if (list->items[i].kind != CVY_DEVICE_CPU || !means_gpus(selector)) return;
+    has_cpu = true;
+  }
   cvy_device_missing_drivers(list, text, sizeof text);
   for (char *at = text, *end; (end = strchr(at, '\n')) != NULL; at = end + 1)
     cvy_log_warning("%.*s", (int)(end - at), at);
   cvy_device_advice(text, sizeof text);
   cvy_log_warning("%.*s", (int)strlen(text) - 1, text);
+  if (has_cpu) cvy_log_warning("--devices cpu uses the CPU, --devices auto a GPU or else the CPU");
 }
 
 cvy_status cvy_devices_select(const char *selector, cvy_devices **out) {
@@ -33,7 +46,7 @@ cvy_status cvy_devices_select(const char *selector, cvy_devices **out) {
   *out = devices;
   return CVY_OK;
 fail:
-  if (status == CVY_E_NO_DEVICE) tell_none(devices->list);
+  if (status == CVY_E_NO_DEVICE) tell_none(devices->list, selector);
   cvy_devices_destroy(&devices);
   return status;
 }

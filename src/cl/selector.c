@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "src/base/mem.h"
 #include "src/base/text.h"
@@ -56,8 +57,19 @@ static cvy_status no_device(const cvy_device_list *list, const char *what) {
   return CVY_E_NO_DEVICE;
 }
 
-static bool is_word(const char *text) {
-  return !strcmp(text, "auto") || !strcmp(text, "all") || !strcmp(text, "gpu") || !strcmp(text, "cpu");
+/* Of a table: the entry that is this text in upper or lower case; NULL: none is. */
+static const char *find_word(const char *const *words, size_t n, const char *text) {
+  for (size_t i = 0; i < n; i++)
+    if (!strcasecmp(words[i], text)) return words[i];
+  return NULL;
+}
+static const char *kind_word(const char *text) {
+  static const char *const kinds[] = {"auto", "all", "gpu", "cpu"};
+  return find_word(kinds, sizeof kinds / sizeof *kinds, text);
+}
+static const char *vendor_word(const char *text) {
+  static const char *const vendors[] = {"nvidia", "amd", "intel"};
+  return find_word(vendors, sizeof vendors / sizeof *vendors, text);
 }
 
 /* A decimal number of [1, max] at *at, which moves behind it. */
@@ -197,21 +209,21 @@ static void tell_left_out(const selection *s) {
   cvy_text_clear(&text);
 }
 
-/* auto, all, gpu, cpu. */
-static cvy_status word_add(selection *s, const term *t, bool *fell_back) {
+/* word: auto, all, gpu, cpu. */
+static cvy_status kind_add(selection *s, const char *word, const term *t, bool *fell_back) {
   cvy_status status = CVY_OK;
   const cvy_device_list *const list = s->list;
   int n_gpus = 0, n_usable = 0;
-  bool cpu = !strcmp(t->base, "cpu") || !strcmp(t->base, "all");
-  const bool gpus = strcmp(t->base, "cpu") != 0, others = !strcmp(t->base, "all");
+  bool cpu = !strcmp(word, "cpu") || !strcmp(word, "all");
+  const bool gpus = strcmp(word, "cpu") != 0, others = !strcmp(word, "all");
   const int before = s->n;
   for (int i = 0; i < list->n; i++) {
     if (!list->items[i].usable) continue;
     n_usable++;
     n_gpus += list->items[i].kind == CVY_DEVICE_GPU;
   }
-  if (n_usable == 0 && gpus && strcmp(t->base, "gpu") != 0) return no_device(list, "there is no usable OpenCL device");
-  if (!strcmp(t->base, "auto") && n_gpus == 0) {
+  if (n_usable == 0 && gpus && strcmp(word, "gpu") != 0) return no_device(list, "there is no usable OpenCL device");
+  if (!strcmp(word, "auto") && n_gpus == 0) {
     cpu = true;
     *fell_back = true;
   }
@@ -226,7 +238,7 @@ static cvy_status word_add(selection *s, const term *t, bool *fell_back) {
   s->all |= others;
   if (s->n == before) {
     char what[LONGEST_TERM + 64];
-    snprintf(what, sizeof what, "'%s': there is no usable device of that kind", t->base);
+    snprintf(what, sizeof what, "'%s': there is no usable device of that kind", word);
     return no_device(list, what);
   }
 fail:
@@ -241,6 +253,42 @@ static bool matches(const cvy_device_info *info, const char *part) {
   const bool minimal = !strncmp(info->name, "cpu-minimal", 11), whole = !minimal && !strncmp(info->name, "cpu", 3);
   return contains("pocl", part) || (minimal && contains("basic", part)) || (whole && contains("pthread", part)) ||
          (!strncmp(info->name, "basic", 5) && contains("cpu-minimal", part));
+}
+
+/* word: nvidia, amd, intel. Its GPUs, each by one driver; where there are none its CPU, which has the vendor in its
+ * name as often as a card has. */
+static cvy_status vendor_add(selection *s, const char *word, const term *t) {
+  cvy_status status = CVY_OK;
+  const cvy_device_list *const list = s->list;
+  const char *const long_name = !strcmp(word, "amd") ? "Advanced Micro Devices" : word;
+  const int before = s->n;
+  int cpu = -1, unusable = -1;
+  for (int i = 0; i < list->n; i++) {
+    const cvy_device_info *const info = &list->items[i];
+    if (info->index < 0 || !(matches(info, word) || contains(info->vendor, word) || contains(info->vendor, long_name)))
+      continue;
+    if (info->kind == CVY_DEVICE_CPU) {
+      if (info->usable && (cpu < 0 || (list->items[cpu].same_as >= 0 && info->same_as < 0))) cpu = i;
+    } else if (!info->usable) {
+      unusable = i;
+    } else if (info->same_as < 0 || !s->taken[info->same_as]) {
+      CVY_TRY(selected_add(s, i, t));
+    }
+  }
+  if (s->n > before) return CVY_OK;
+  const cvy_device_info *const broken = unusable >= 0 ? &list->items[unusable] : NULL;
+  char what[LONGEST_TERM + 512];
+  if (broken)
+    snprintf(what, sizeof what, "'%s': %d:%d %s cannot be used: %s", t->base, broken->platform, broken->index,
+             broken->name, broken->reason);
+  else snprintf(what, sizeof what, "'%s': there is no usable device of that vendor", t->base);
+  if (cpu < 0) return no_device(list, what);
+  if (!broken) snprintf(what, sizeof what, "'%s': there is no GPU of that vendor", t->base);
+  cvy_log_warning("%s; its CPU is taken, %d:%d %s", what, list->items[cpu].platform, list->items[cpu].index,
+                  list->items[cpu].name);
+  CVY_TRY(selected_add(s, cpu, t));
+fail:
+  return status;
 }
 
 /* P:D or a part of a name. */
@@ -298,7 +346,9 @@ cvy_status cvy_select(const cvy_device_list *list, const char *text, cvy_selecte
     const size_t size = strcspn(at, ",");
     term t;
     CVY_TRY(term_parse(at, size, &t));
-    if (is_word(t.base)) CVY_TRY(word_add(&s, &t, &fell_back));
+    const char *const kind = kind_word(t.base), *const vendor = vendor_word(t.base);
+    if (kind) CVY_TRY(kind_add(&s, kind, &t, &fell_back));
+    else if (vendor) CVY_TRY(vendor_add(&s, vendor, &t));
     else CVY_TRY(name_add(&s, &t));
     at += size;
     if (!*at) break;

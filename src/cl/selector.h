@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * The text after --devices → selected devices. Pure: works on a list, so tests need no device.
- * Grammar: auto | all | gpu | cpu | term{,term};  term: (P:D | fragment | auto|all|gpu|cpu) {suffix};
+ * Grammar: term{,term};  term: (P:D | fragment | auto|all|gpu|cpu | nvidia|amd|intel) {suffix}, words in any case;
  * suffix: *N (replicas) · /a+b+… (sub-devices of a, b, … compute units) · /=N (N equal parts).
  * auto: every usable GPU, else one CPU (then *fell_back_to_cpu is set). CPU runtimes of one host drive the same cores:
- * auto, all and cpu take one of them (native before `software`, then order). A fragment matches device or platform
- * name, any case, every match. The same device (or overlapping parts of it) twice without * is CVY_E_ARGUMENT. */
+ * auto, all and cpu take one of them (native before `software`, then order). A vendor's word: its GPUs, each by
+ * one driver; where there are none its CPU, with a warning. A fragment matches device or platform name, any case, every
+ * match. The same device (or overlapping parts of it) twice without * is CVY_E_ARGUMENT. */
 #ifndef CVY_CL_SELECTOR_H
 #define CVY_CL_SELECTOR_H
 
