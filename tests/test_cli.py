@@ -118,6 +118,11 @@ def test_errors(at):
         (["train", *base, "stray"], "'stray'"),
         (["train", *base, "--ephocs", "3"], "--epochs?"),
         (["train", *base, "--no"], "could be"),
+        (["train", *base, "--batch-size", "3"], "--batch-size: no such option; --batch?"),
+        (["train", *base, "--learning-rate", "3"], "; --lr?"),
+        (["train", *base, "--wd", "3"], "; --weight-decay?"),
+        (["train", *base, "--gpus", "3"], "; --devices?"),
+        (["train", *base, "--tz", "3"], "--tz: no such option\n"),
         (["train", *base, "-x"], "-x: no such option"),
         (["train", *base, "--quiet=1"], "takes no value"),
         (["train", *base, "--batch"], "value is missing"),
@@ -357,7 +362,7 @@ def test_outputs(at):
 
 
 def test_outputs_refused(at):
-    """A pipe that nobody reads, a name too long for what is written aside, a folder's name, a working folder that is gone; what
+    """A pipe that nobody reads, a name too long for the file system, a folder's name, a working folder that is gone; what
     another run writes."""
     os.mkfifo(at("pipe"))
     outputs = ["--save", "--log", "--plot", "--trace"]
@@ -365,7 +370,7 @@ def test_outputs_refused(at):
         expect(1, "train", *SMALL, option, at("pipe"), err=(option, "nobody reads"), env=NO_DEVICE, timeout=20)
         expect(1, "train", *SMALL, option, at("new/"), err=(option, "give a file name"), env=NO_DEVICE)
     for option in outputs[::2]:
-        expect(1, "train", *SMALL, option, at("n" * 245), err=(option, "name too long"), env=NO_DEVICE)
+        expect(1, "train", *SMALL, option, at("n" * 256), err=(option, "name too long"), env=NO_DEVICE)
     expect(1, "bench", "ops", "--baseline", at("pipe"), err="it is a pipe", env=NO_DEVICE, timeout=20)
     expect(1, "devices", "--json", at("pipe"), err="nobody reads", env=NO_DEVICE, timeout=20)
     os.remove(at("pipe"))

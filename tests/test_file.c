@@ -68,6 +68,26 @@ CHECK_TEST(strays) {
                cvy_file_is_aside("w.tmp.1.0x", "w") || cvy_file_is_aside("w.tmp.a.0", "w"));
 }
 
+/* What is replaced keeps its permissions and its group, and for root its owner. */
+CHECK_TEST(modes) {
+  static const mode_t modes[] = {0600, 0640, 0666, 0755, 0444};
+  struct stat info;
+  const char *const path = check_path("kept");
+  check_ok(cvy_file_write(path, &word, 1));
+  for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+    const bool root = geteuid() == 0 && i % 2;
+    assert_int_equal(chmod(path, modes[i]), 0);
+    if (root) assert_int_equal(chown(path, 65534, 65533), 0);
+    check_ok(cvy_file_put(path, &word, 1));
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 07777, modes[i]);
+    if (root) assert_true(info.st_uid == 65534 && info.st_gid == 65533);
+  }
+  check_ok(cvy_file_write_mode(path, 0600, &word, 1)); /* a cache is this user's, whatever was there */
+  assert_int_equal(stat(path, &info), 0);
+  assert_int_equal(info.st_mode & 07777, 0600);
+}
+
 CHECK_TEST(names) {
   char cwd[PATH_MAX], name[NAME_MAX + 1];
   const char *why;
@@ -77,10 +97,19 @@ CHECK_TEST(names) {
   assert_non_null(strstr(why, "folder"));
   assert_false(cvy_file_try(folder, &why));
   assert_non_null(strstr(why, "folder"));
-  /* possible itself, impossible aside */
-  memset(name, 'n', NAME_MAX - 10);
-  name[NAME_MAX - 10] = 0;
-  assert_false(cvy_file_try(check_path("%s", name), &why));
+  /* as long as the file system takes them, with room for nothing behind them: cut aside, between characters */
+  for (int i = 0; i < NAME_MAX; i++) name[i] = "\xc3\xa9"[(i + 1) % 2];
+  name[0] = 'n';
+  for (size_t n = NAME_MAX; n > NAME_MAX - 30; n--) {
+    name[n] = 0;
+    assert_true(cvy_file_try(check_path("%s", name), &why));
+    check_ok(cvy_file_put(check_path("%s", name), &word, 1));
+    check_content(check_path("%s", name), "word");
+  }
+  memset(name, 'n', NAME_MAX);
+  name[NAME_MAX] = 0;
+  assert_true(cvy_file_is_aside(check_text("%.*s.tmp.1.0", NAME_MAX - 24, name), name));
+  assert_false(cvy_file_try(check_path("%sn", name), &why));
   assert_string_equal(why, strerror(ENAMETOOLONG));
   /* the working folder is gone: an endless recursion once */
   assert_non_null(getcwd(cwd, sizeof cwd));

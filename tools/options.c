@@ -303,6 +303,20 @@ const char *options_nearest(const char *word, const char *const *names, int n) {
   return starts == 1 ? start : nearest;
 }
 
+/* Options as other programs for training name them, and as this one does. */
+static const char *other_name(const char *name) {
+  static const char *const names[][2] = {
+      {"arch", "model"},         {"architecture", "model"},   {"backbone", "model"},        {"batch-size", "batch"},
+      {"bs", "batch"},           {"ckpt", "checkpoint"},      {"data-path", "data"},        {"dataset", "data"},
+      {"decay", "weight-decay"}, {"gpu", "devices"},          {"gpus", "devices"},          {"learning-rate", "lr"},
+      {"max-epochs", "epochs"},  {"mixup", "augment"},        {"n-epochs", "epochs"},       {"net", "model"},
+      {"network", "model"},      {"num-classes", "classes"},  {"num-epochs", "epochs"},     {"opt", "optimizer"},
+      {"output", "save"},        {"pretrained", "init-from"}, {"scheduler", "lr-schedule"}, {"wd", "weight-decay"}};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(names[i][0], name) == 0) return names[i][1];
+  return NULL;
+}
+
 /* Explains why getopt_long did not know `word` ("--ephocs=3" or "-x"). */
 static int unknown_option(const option_table *table, const char *word, int letter) {
   char name[64] = "";
@@ -322,11 +336,14 @@ static int unknown_option(const option_table *table, const char *word, int lette
     }
   }
   if (starts > 1) return options_error(table->verb, "--%s: could be --%s or --%s, write it out", name, nearest, other);
+  const char *const known = other_name(name);
   for (int i = 0; i < table->n_rows; i++) {
     const option_row *const row = &table->rows[i];
     if (row->kind == OPTION_GROUP || row->kind == OPTION_REFUSED) continue;
-    const int distance = word_distance(name, row->name);
-    if (distance < best) {
+    const bool is_known = known && strcmp(known, row->name) == 0;
+    const int distance = is_known ? 0 : word_distance(name, row->name);
+    const size_t length = strlen(row->name) < strlen(name) ? strlen(row->name) : strlen(name);
+    if (distance < best && 2 * distance <= (int)length) {
       best = distance;
       nearest = row->name;
     }

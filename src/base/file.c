@@ -243,13 +243,25 @@ static bool sync_folder(const char *folder) {
   return !failed;
 }
 
+/* Bytes of a name that are in front of ".tmp.PID.XXXXXXXX": all of it, or as many as leave room for that. */
+static size_t kept_of_name(const char *name) {
+  enum { ROOM = sizeof ".tmp.4194304000.00000000" - 1 };
+  size_t n = strlen(name);
+  if (n <= NAME_MAX - ROOM) return n;
+  n = NAME_MAX - ROOM;
+  while (n > 0 && ((unsigned char)name[n] & 0xc0) == 0x80) n--; /* a whole character of UTF-8 */
+  return n;
+}
+
 /* Makes the file beside `path` that is to be renamed to it. Its name has random bits: process numbers repeat (in a
  * container every run may be process 1), and a file that a killed run has left must not stand in the way. -1: errno. */
 static int make_aside(const char *path, mode_t mode, char aside[PATH_MAX]) {
+  const char *const slash = strrchr(path, '/'), *const name = slash ? slash + 1 : path;
+  const size_t kept = (size_t)(name - path) + kept_of_name(name);
   for (int i = 0; i < ASIDE_TRIES; i++) {
     uint32_t bits;
     if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) bits = (uint32_t)cvy_clock_ns();
-    const int n = snprintf(aside, PATH_MAX, "%s.tmp.%ld.%08x", path, (long)getpid(), (unsigned)bits);
+    const int n = snprintf(aside, PATH_MAX, "%.*s.tmp.%ld.%08x", (int)kept, path, (long)getpid(), (unsigned)bits);
     if (n < 0 || n >= PATH_MAX) {
       errno = ENAMETOOLONG;
       return -1;
@@ -262,10 +274,20 @@ static int make_aside(const char *path, mode_t mode, char aside[PATH_MAX]) {
 
 bool cvy_file_is_aside(const char *name, const char *of) {
   static const char middle[] = ".tmp.";
-  const size_t n = strlen(of);
+  const size_t n = kept_of_name(of);
   if (strncmp(name, of, n) != 0 || strncmp(name + n, middle, sizeof middle - 1) != 0) return false;
   const char *const pid = name + n + sizeof middle - 1, *const dot = pid + strspn(pid, "0123456789");
   return dot != pid && *dot == '.' && dot[1] && strspn(dot + 1, "0123456789abcdef") == strlen(dot + 1);
+}
+
+/* The new file gets owner, group and permissions of the one that it replaces; a group that this user may not give has
+ * no permissions. False: errno. */
+static bool take_mode(int fd, const char *path) {
+  struct stat old, new;
+  if (lstat(path, &old) != 0 || !S_ISREG(old.st_mode) || fstat(fd, &new) != 0) return true;
+  if (new.st_uid != old.st_uid) (void)!fchown(fd, old.st_uid, (gid_t)-1);
+  const bool same_group = new.st_gid == old.st_gid || fchown(fd, (uid_t)-1, old.st_gid) == 0;
+  return fchmod(fd, old.st_mode & (same_group ? 0777 : 0707)) == 0 || errno == EPERM || errno == EOPNOTSUPP;
 }
 
 /* keep: a whole file aside stays if it cannot be closed or renamed. */
@@ -280,6 +302,8 @@ static cvy_status write_aside(const char *path, unsigned mode, bool keep, const 
   CVY_REQUIRE(fd >= 0 || errno != ENAMETOOLONG, CVY_E_IO, "cannot write '%.200s…': %s", path, strerror(errno));
   CVY_REQUIRE(fd >= 0, CVY_E_IO, "cannot write %s: %s", path, strerror(errno));
   made = true;
+  CVY_REQUIRE(!keep || take_mode(fd, path), CVY_E_IO, "cannot write %s with the permissions that it has: %s", path,
+              strerror(errno));
   CVY_REQUIRE(write_pieces(fd, pieces, n_pieces), CVY_E_IO, "cannot write %s: %s", path, strerror(errno));
   const cvy_sync sync = cvy_file_sync(fd);
   CVY_REQUIRE(sync != CVY_SYNC_FAILED, CVY_E_IO, "cannot write %s to the disk: %s", path, strerror(errno));
