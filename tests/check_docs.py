@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: MIT
 """The documentation fits the code: check_docs.py reference CONVOY | links   (from anywhere; meson runs both)
 
-reference: doc/reference.md and doc/convoy.1 are what the program's tables of verbs and options give.
-links:     links between the pages lead somewhere; files that they name are there, and a function that is named with its file is in it; each
+reference: doc/reference.md and doc/convoy.1 are what the program's tables of verbs and options give; groff, where it is, lays the man page
+           out without a warning, examples to the right of the text around them.
+links:     every row of a table stands below a head with as many cells; links between the pages lead somewhere; files that they name are there, and a function that is named with its file is in it; each
            `grep` finds one line; README.md is short, CHANGELOG.md begins with the version of meson.build; SECURITY.md lists the fuzz targets.
 """
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -27,8 +29,48 @@ def check_reference(program):
         made = subprocess.run([program, "help", option], capture_output=True, text=True, check=True).stdout
         if made != read(path):
             faults.append(f"{path}: is not what the option tables give")
+    faults += check_man_page("doc/convoy.1")
     if faults:
         faults.append(f"renew them: {renew} --markdown >doc/reference.md; {renew} --man >doc/convoy.1")
+    return faults
+
+
+def unescaped(text):
+    """Cells of a row of a table: | divides, \\| does not."""
+    return re.split(r"(?<!\\)\|", text.strip().strip("|"))
+
+
+def check_tables(page, text):
+    """GitHub's rule: a table is a head, a line of dashes with as many cells, and rows; lines with bars elsewhere are shown as they are."""
+    faults, fenced, cells, lines = [], False, 0, text.split("\n") + [""]
+    for number, line in enumerate(lines[:-1], 1):
+        fenced ^= line.startswith("```")
+        if fenced or not line.startswith("|"):
+            cells = 0
+        elif cells == 0:
+            cells = len(unescaped(line))
+            dashes = unescaped(lines[number])
+            if not all(re.fullmatch(r"\s*:?-+:?\s*", cell) for cell in dashes) or len(dashes) != cells:
+                faults.append(f"{page}:{number}: a row without a table's head above it: {line[:60]}")
+        elif len(unescaped(line)) != cells:
+            faults.append(f"{page}:{number}: {len(unescaped(line))} cells below a head of {cells}: {line[:60]}")
+    return faults
+
+
+def check_man_page(path):
+    """Examples (.nf) are indented by more than the text of their section."""
+    if not shutil.which("groff"):
+        return []
+    done = subprocess.run(["groff", "-man", "-Tascii", "-P-cbou", "-ww", path], cwd=ROOT, capture_output=True, text=True, errors="replace")
+    faults = [f"{path}: {line}" for line in done.stderr.splitlines()]
+    laid_out = [line for line in done.stdout.split("\n") if line.strip()]
+    indent = lambda text: len(text) - len(text.lstrip())
+    texts = min(indent(line) for line in laid_out if re.match(r" {4,}\S", line))
+    for example in re.findall(r"^\.nf\n\.in .*\n(.*)$", read(path), re.M):
+        shown = example.replace("\\-", "-").replace("\\e", "\\")
+        found = [line for line in laid_out if line.strip() == shown.strip()]
+        if not found or indent(found[0]) <= texts:
+            faults.append(f"{path}: the example is not to the right of the text: {shown}")
     return faults
 
 
@@ -51,6 +93,7 @@ def check_links():
     faults = check_fuzz_targets()
     for page in PAGES:
         text = read(page)
+        faults += check_tables(page, text)
         for link in re.findall(r"\]\(([^)\s]+)\)", text):
             path, _, anchor = link.partition("#")
             target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page

@@ -236,6 +236,11 @@ bool options_is_basic(const option_table *table, const option_row *row) {
   return false;
 }
 
+const char *options_heading(const option_table *table, int i) {
+  if (table->rows[i].kind == OPTION_GROUP) return table->rows[i].help;
+  return i == 0 ? "Options" : NULL;
+}
+
 static void help_after(const option_table *table) {
   if (!table->after) return;
   printf("\n");
@@ -262,8 +267,9 @@ static void help_print(const option_table *table) {
   }
   for (int i = 0; i < table->n_rows; i++) {
     const option_row *const row = &table->rows[i];
-    if (row->kind == OPTION_GROUP) printf("\n%s\n", row->help);
-    else if (row->kind != OPTION_REFUSED && !options_is_basic(table, row)) help_row(row);
+    const char *const heading = options_heading(table, i);
+    if (heading) printf("\n%s\n", heading);
+    if (row->kind != OPTION_GROUP && row->kind != OPTION_REFUSED && !options_is_basic(table, row)) help_row(row);
   }
   printf("  -h, --help");
   help_text("this text [switch; default: off]", 12);

@@ -114,6 +114,8 @@ const char *options_unit(const option_row *row, char *room, size_t room_bytes);
 const char *options_default(const option_row *row);
 /* True if the row is in the help's first part. */
 bool options_is_basic(const option_table *table, const option_row *row);
+/* The heading that stands in front of row i: a group's, or the one of rows in front of all groups; or NULL. */
+const char *options_heading(const option_table *table, int i);
 /* The name that the user may have meant by `word`: the only one that begins with it, else one that is at most two edits
  * away; or NULL. */
 const char *options_nearest(const char *word, const char *const *names, int n);

@@ -38,7 +38,7 @@ static void paragraphs(const char *text) {
     length = strcspn(text, "\n");
     if (literal != (*text == ' ')) {
       literal = !literal;
-      if (man) printf(literal ? ".PP\n.nf\n.in -4n\n" : ".in\n.fi\n.PP\n");
+      if (man) printf(literal ? ".PP\n.nf\n.in +4n\n" : ".in\n.fi\n.PP\n");
       else printf(literal ? "\n```\n" : "```\n\n");
     }
     if (literal && !man) printf("%.*s", (int)length - 2, text + 2);
@@ -87,15 +87,19 @@ static void group(const char *name) {
 
 static void print_table(const option_table *table) {
   heading("convoy ", table->verb);
-  printf(man ? ".B convoy %s\n%s\n.PP\n" : "\n`convoy %s %s`\n\n", table->verb, table->usage);
+  printf(man ? ".B convoy %s\n" : "\n`convoy %s ", table->verb);
+  if (man) put(table->usage, strlen(table->usage));
+  else printf("%s`\n", table->usage);
+  printf(man ? "\n.PP\n" : "\n");
   paragraphs(table->about);
   if (table->basics) group("The basics");
   for (int i = 0; table->basics && i < table->n_rows; i++)
     if (options_is_basic(table, &table->rows[i])) option(&table->rows[i]);
   for (int i = 0; i < table->n_rows; i++) {
     const option_row *const row = &table->rows[i];
-    if (row->kind == OPTION_GROUP) group(row->help);
-    else if (row->kind != OPTION_REFUSED && !options_is_basic(table, row)) option(row);
+    const char *const title = options_heading(table, i);
+    if (title) group(title);
+    if (row->kind != OPTION_GROUP && row->kind != OPTION_REFUSED && !options_is_basic(table, row)) option(row);
   }
   if (!table->after) return;
   printf(man ? ".PP\n" : "\n");
