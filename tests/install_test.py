@@ -46,12 +46,14 @@ def check_where(work):
         f.write("#!/bin/sh\nexit 1\n")
     os.chmod(f.name, 0o755)
     env = {**CLEAN, "PATH": work + ":" + SYSTEM_PATH}
-    run(["meson", "setup", work + "/setup", ROOT, "-Dtests=false"], env)
-    installed = list(json.loads(run(["meson", "introspect", "--installed", work + "/setup"], env)).values())
-    for end in ("/libconvoy.so", "/pkgconfig/convoy.pc"):
-        path = next(p for p in installed if p.endswith(end))
-        if os.path.exists("/etc/debian_version") and "/lib64/" in path:
-            sys.exit(f"{path}: not looked for on Debian")
+    for prefix in ("/usr/local", "/opt/convoy", work + "/home/.local"):
+        setup = work + "/setup" + prefix.replace("/", "-")
+        run(["meson", "setup", setup, ROOT, "-Dtests=false", "--prefix", prefix], env)
+        installed = list(json.loads(run(["meson", "introspect", "--installed", setup], env)).values())
+        for end in ("/libconvoy.so", "/pkgconfig/convoy.pc"):
+            path = next(p for p in installed if p.endswith(end))
+            if os.path.exists("/etc/debian_version") and "/lib64/" in path:
+                sys.exit(f"{path}: not looked for on Debian")
 
 
 def prefix_of(build):

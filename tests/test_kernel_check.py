@@ -6,6 +6,7 @@ Kernels that break a rule each are compiled by the compilers that are here; a ca
 as cmocka's, so that tools/check counts each case."""
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TOOL = os.path.join(ROOT, "tools", "kernel-check")
 sys.path.insert(0, os.path.join(ROOT, "tools"))
-from kernel_check import facts, intel, loops, rules, scrub, targets, variants  # noqa: E402
+from kernel_check import amd, facts, intel, loops, rules, scrub, source, targets, variants  # noqa: E402
 
 COMPILERS = os.path.join(ROOT, "build", "vendor-compilers")
 KEPT = tempfile.TemporaryDirectory()    # results of the cases, which have some kernels in common
@@ -193,6 +194,33 @@ def test_missing():
         for target, of in targets.TARGETS.items():
             if of.maker in ("intel", "comgr", "nvidia"):
                 check(re.search(rf"SKIPPED \] {target}: not here: \w", out), f"{target} is not named as skipped:\n{out}")
+
+
+def test_system():
+    """AMD's library of the system is taken where the folder has none, under a version of its own; the folder's goes first."""
+    with tempfile.TemporaryDirectory() as work:
+        library = os.path.join(work, "libamd_comgr.so.2")
+        shutil.copy(os.path.realpath(source.system_library("libc.so.6")), library)       # stands for it: only what it loads is looked at
+        with open(os.path.join(work, "ldconfig"), "w", encoding="utf-8") as f:
+            f.write(f"#!/bin/sh\necho '\tlibamd_comgr.so.2 (libc6,x86-64) => {library}'\n")
+        os.chmod(f.name, 0o755)
+        before, os.environ["PATH"] = os.environ["PATH"], work + os.pathsep + os.environ["PATH"]
+        try:
+            of_system = amd.Comgr(os.path.join(work, "none"), None)
+            check(of_system.library == library and "libamd_comgr.so.2 " in of_system.version, f"{of_system.library} {of_system.version}")
+            if os.path.exists(os.path.join(COMPILERS, "amd", "packages")):
+                fetched = amd.Comgr(COMPILERS, None)
+                check(fetched.library.startswith(COMPILERS) and fetched.version != of_system.version, f"{fetched.library} {fetched.version}")
+            os.unlink(f.name)
+            os.unlink(library)
+            if not source.system_library("libamd_comgr.so.2"):
+                try:
+                    amd.Comgr(os.path.join(work, "none"), None)
+                    check(False, "a library that is nowhere is found")
+                except targets.Missing:
+                    pass
+        finally:
+            os.environ["PATH"] = before
 
 
 def test_kept():

@@ -3,8 +3,8 @@
 """Puts the compilers of Intel's, AMD's and NVIDIA's OpenCL into a folder, for tools/kernel-check: fetch_vendor_compilers.py FOLDER [GROUP…]
 
 Debian's packages are taken apart (dpkg -x) and the wheels of PyPI unzipped; nothing is installed, so the OpenCL loader finds no new platform.
-FOLDER/<group> holds the tree of the group's packages and in `packages` their versions. A package that the system has installed is not
-fetched: its libraries are found where they are. One that the system's own sources do not have is looked for in Debian 12, whose compilers
+FOLDER/<group> holds the tree of the group's packages and in `packages` their versions. A library below the
+compilers that the system has installed is not fetched; the compilers are, since another version makes other code. A package that the system's own sources do not have is looked for in Debian 12, whose compilers
 these are. A group that is complete is left alone. Groups: intel, amd, nvidia, clang. Exit status: 0 if all that were asked for are there."""
 import glob
 import os
@@ -24,6 +24,9 @@ DEBIAN = {
     "amd": ["libamd-comgr2", "libllvm15", *BELOW_LLVM],
     "clang": ["clang-15", "libclang-common-15-dev", "libclang-cpp15", "libllvm15", *BELOW_LLVM],
 }
+# What tools/kernel_check looks for in the folder: the packages, and a file of each group. (clang 15 is taken from the system where it is.)
+COMPILERS = ("intel-opencl-icd", "libigc1", "libigdfcl1", "libigdgmm12", "libopencl-clang14", "libamd-comgr2")
+FOUND_BY = {"intel": "usr/bin/ocloc", "amd": "usr/lib/*/libamd_comgr.so.2", "nvidia": "libnvvm.so.4"}
 # The group of tools/wheels.txt, and the files of its wheels that are used.
 PYPI = {"nvidia": ("libnvvm.so.4", "libdevice.10.bc", "ptxas")}
 GROUPS = [*DEBIAN, *PYPI]
@@ -68,7 +71,7 @@ def debian_12(work):
 
 
 def fetch_debian(packages, tree, work):
-    wanted = [package for package in packages if not installed(package)]
+    wanted = [package for package in packages if package in COMPILERS or not installed(package)]
     # all from one Debian: another one's package of the same name may want libraries of another version
     options = [] if all(candidate(package, []) for package in wanted) else debian_12(work)
     if wanted:
@@ -113,7 +116,7 @@ def recipe(group):
 def is_there(group, folder):
     try:
         with open(os.path.join(folder, group, "recipe"), encoding="utf-8") as f:
-            return f.read() == recipe(group)
+            return f.read() == recipe(group) and bool(glob.glob(os.path.join(folder, group, FOUND_BY.get(group, ""))))
     except OSError:
         return False
 

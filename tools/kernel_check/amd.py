@@ -13,7 +13,7 @@ import sys
 if __package__:
     from . import loops
     from .facts import kernel_facts
-    from .source import needed_libraries
+    from .source import library_version, needed_libraries, system_library
     from .targets import Fault, Missing
 
 OPTIONS = ["-cl-std=CL1.2", "-O3", "-mcumode"]      # ROCm's OpenCL asks for CU mode unless it is told not to
@@ -27,13 +27,16 @@ class Comgr:
     def __init__(self, folder, clang):
         del clang
         found = sorted(glob.glob(os.path.join(folder, "amd", "usr", "lib", "*", "libamd_comgr.so.2")))
-        if not found:
+        self.library = found[0] if found else system_library("libamd_comgr.so.2")
+        if not self.library:
             raise Missing("AMD's compiler libamd_comgr")
-        self.library = found[0]
-        self.environment = {**os.environ, "LD_LIBRARY_PATH": os.path.dirname(found[0])}
+        self.environment = {**os.environ, "LD_LIBRARY_PATH": os.path.dirname(found[0])} if found else dict(os.environ)
         needed_libraries(self.library, self.environment)
-        with open(os.path.join(folder, "amd", "packages"), encoding="utf-8") as f:
-            self.version = f.read() + " ".join(OPTIONS)
+        if found:
+            with open(os.path.join(folder, "amd", "packages"), encoding="utf-8") as f:
+                self.version = f.read() + " ".join(OPTIONS)
+        else:
+            self.version = library_version(self.library) + " ".join(OPTIONS)
 
     def compile(self, text, target, flags, folder):
         del flags, folder

@@ -34,3 +34,18 @@ def needed_libraries(path, environment=None):
     lost = re.findall(r"(\S+) => not found", said)
     if lost:
         raise Missing(f"{', '.join(lost)}, which {os.path.basename(path)} loads")
+
+
+def system_library(name):
+    """The path by which the system's loader finds a library, or None."""
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])      # ldconfig is not for users alone
+    said = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, env={**os.environ, "PATH": path}).stdout
+    found = re.search(rf"^\s*{re.escape(name)} .*=> (\S+)", said, re.M)
+    return found.group(1) if found else None
+
+
+def library_version(path):
+    """What a library is made of, in place of a version: the names and sizes of its file and of all files that it loads."""
+    said = subprocess.run(["ldd", path], capture_output=True, text=True).stdout
+    files = sorted({os.path.realpath(name) for name in [path, *re.findall(r"=> (/\S+)", said)]})
+    return "".join(f"{os.path.basename(name)} {os.path.getsize(name)}\n" for name in files)
