@@ -5,7 +5,8 @@
 reference: doc/reference.md and doc/convoy.1 are what the program's tables of verbs and options give; groff, where it is, lays the man page
            out without a warning, examples to the right of the text around them.
 links:     every row of a table stands below a head with as many cells; links between the pages lead somewhere; files that they name are there, and a function that is named with its file is in it; each
-           `grep` finds one line; README.md is short, CHANGELOG.md begins with the version of meson.build; SECURITY.md lists the fuzz targets.
+           `grep` finds one line; README.md is short, CHANGELOG.md begins with the version of meson.build; SECURITY.md lists the fuzz targets, doc/d2l.md
+           the public headers.
 """
 import os
 import re
@@ -89,8 +90,14 @@ def check_fuzz_targets():
     return faults + [f"tests/fuzz/meson.build: {name} is not built, or has no file" for name in sorted(files ^ built)]
 
 
+def check_headers():
+    """The page of the library names each public header."""
+    page, folder = read("doc/d2l.md"), os.path.join(ROOT, "include/convoy")
+    return [f"doc/d2l.md: does not name convoy/{name}" for name in sorted(os.listdir(folder)) if name.endswith(".h") and f"`convoy/{name}`" not in page]
+
+
 def check_links():
-    faults = check_fuzz_targets()
+    faults = check_fuzz_targets() + check_headers()
     for page in PAGES:
         text = read(page)
         faults += check_tables(page, text)

@@ -29,11 +29,12 @@ def run(command, env=None, cwd=None):
 
 
 def told_lines():
-    """(installs, compiles): commands of the documentation"""
+    """(installs, compiles, uninstalls, sets up without root): commands of the documentation"""
     lines = []
-    for path, pattern in (("README.md", r"Installing it, as root: `(.+?)`"), ("doc/d2l.md", r"`(cc d2l_section\.c .+?)`")):
+    for path, pattern in (("README.md", r"Installing it, as root: `(.+?)`"), ("doc/d2l.md", r"`(cc d2l_section\.c .+?)`"),
+                          ("doc/install.md", r"as root: `(ninja .+? uninstall && ldconfig)`"), ("doc/install.md", r"^(meson setup build/home .+)$")):
         with open(os.path.join(ROOT, path), encoding="utf-8") as f:
-            found = re.search(pattern, f.read())
+            found = re.search(pattern, f.read(), re.M)
         if not found:
             sys.exit(f"{path} has no command like {pattern}")
         lines.append(found.group(1))
@@ -54,6 +55,26 @@ def check_where(work):
             path = next(p for p in installed if p.endswith(end))
             if os.path.exists("/etc/debian_version") and "/lib64/" in path:
                 sys.exit(f"{path}: not looked for on Debian")
+    check_without_root(work)
+
+
+def check_without_root(work):
+    """The page's lines for a home: where the files would go; with CVY_TEST_FULL they are built and put there, and the program runs."""
+    home, setup = os.path.join(work, "home"), told_lines()[3]
+    env, build = {**CLEAN, "HOME": home}, os.path.join(work, "build-home")
+    os.makedirs(home, exist_ok=True)
+    run(["sh", "-ec", setup.replace("build/home", f"'{build}'")], env, ROOT)
+    installed = json.loads(run(["meson", "introspect", "--installed", build], env)).values()
+    for end in ("bin/convoy", "lib/libconvoy.so", "lib/pkgconfig/convoy.pc", "include/convoy/convoy.h", "share/man/man1/convoy.1"):
+        if f"{home}/.local/{end}" not in installed:
+            sys.exit(f"{setup}: does not install ~/.local/{end}")
+    if os.environ.get("CVY_TEST_FULL"):
+        run(["sh", "-ec", f"meson install -C '{build}'"], env, ROOT)
+        library = run(["pkg-config", "--cflags", "--libs", "convoy"], {**env, "PKG_CONFIG_PATH": home + "/.local/lib/pkgconfig"}).split()
+        run(["cc", os.path.join(ROOT, "tests", "examples", "predict.c"), "-o", work + "/p", *library, f"-Wl,-rpath,{home}/.local/lib"], env)
+        if "not found" in run(["ldd", work + "/p"], env):
+            sys.exit(f"{setup}: the library is not found")
+        check_installed(home + "/.local/bin/convoy", home + "/.local/lib/libconvoy.so")
 
 
 def prefix_of(build):
@@ -67,8 +88,9 @@ def check_output(output):
             sys.exit(f"the example's output has no line like: {pattern}\n{output}")
 
 
-def check_by_hand(compiles, env, work):
-    """What cvy_train does can be written by hand: the same weights and checkpoints, however often either goes on from the other's."""
+def check_by_hand(compiles, program, env, work):
+    """What cvy_train does can be written by hand: the same weights and checkpoints, however often either goes on from the other's. The files
+    say what network they are."""
     example = os.path.join(ROOT, "tests", "examples", "train_by_hand.c")
     run(["sh", "-ec", compiles.replace("d2l_section.c", f"'{example}' -o by_hand")], env, work)
     results = {}
@@ -85,6 +107,9 @@ def check_by_hand(compiles, env, work):
     for folder, files in results.items():
         if files != results["train"]:
             sys.exit(f"{folder}: other files than cvy_train's: {sorted(files)}, of {names}")
+    for path in ("hand/weights.safetensors", "hand/step-0000000030.safetensors"):
+        if not re.search(r"^test acc: \d\.\d\d ", run([program, "eval", "--weights", path, "--data", "synthetic:640", "--devices", "0:0"], env, work), re.M):
+            sys.exit(f"{path}: cannot be evaluated without --model")
 
 
 def check_predict(compiles, program, env, work):
@@ -111,7 +136,7 @@ def check_installed(program, library):
 
 def in_clean_root(build, work, example, arguments):
     """Inside the namespace."""
-    etc, install, compiles = os.path.join(work, "etc"), *told_lines()
+    etc, (install, compiles, uninstall, _) = os.path.join(work, "etc"), told_lines()
     shutil.copytree("/etc", etc, symlinks=True, ignore_dangling_symlinks=True)
     for command in (["mount", "-t", "tmpfs", "tmpfs", "/usr/local"], ["mount", "--bind", etc, "/etc"]):
         run(command)
@@ -121,10 +146,14 @@ def in_clean_root(build, work, example, arguments):
     run(["sh", "-ec", install.replace("-C build/release", f"-C '{build}' --no-rebuild")], CLEAN)
     run(["sh", "-ec", compiles], CLEAN, work)
     check_output(run(["./a.out", *arguments], CLEAN, work))
-    check_by_hand(compiles, CLEAN, work)
+    check_by_hand(compiles, "convoy", CLEAN, work)
     check_predict(compiles, "convoy", CLEAN, work)
     check_installed("convoy", next(iter(glob.glob("/usr/local/lib*/**/libconvoy.so", recursive=True))))
-    print(f"in a clean root: {install}; {compiles}; ./a.out")
+    run(["sh", "-ec", uninstall.replace("-C build/release", f"-C '{build}'")], CLEAN)
+    left = [os.path.join(at, name) for at, _, names in os.walk("/usr/local") for name in names if "convoy" in os.path.join(at, name)]
+    if left or shutil.which("convoy", path="/usr/local/bin"):
+        sys.exit(f"{uninstall}: left {left}")
+    print(f"in a clean root: {install}; {compiles}; ./a.out; {uninstall}")
 
 
 def in_a_folder(build, work, example, arguments):
@@ -136,7 +165,7 @@ def in_a_folder(build, work, example, arguments):
            "LD_LIBRARY_PATH": os.path.dirname(find("libconvoy.so")) + ":" + os.environ.get("LD_LIBRARY_PATH", "")}
     run(["sh", "-ec", told_lines()[1].replace("d2l_section.c", f"'{example}'")], env, work)
     check_output(run(["./a.out", *arguments], env, work))
-    check_by_hand(told_lines()[1], env, work)
+    check_by_hand(told_lines()[1], find("bin/convoy"), env, work)
     check_predict(told_lines()[1], find("bin/convoy"), env, work)
     check_installed(find("bin/convoy"), find("libconvoy.so"))
 
