@@ -31,7 +31,7 @@ def run(command, env=None, cwd=None):
 def told_lines():
     """(installs, compiles, uninstalls, sets up without root): commands of the documentation"""
     lines = []
-    for path, pattern in (("README.md", r"Installing it, as root: `(.+?)`"), ("doc/d2l.md", r"`(cc d2l_section\.c .+?)`"),
+    for path, pattern in (("README.md", r"Installing, as root: `(.+?)`"), ("doc/d2l.md", r"`(cc d2l_section\.c .+?)`"),
                           ("doc/install.md", r"as root: `(ninja .+? uninstall && ldconfig)`"), ("doc/install.md", r"^(meson setup build/home .+)$")):
         with open(os.path.join(ROOT, path), encoding="utf-8") as f:
             found = re.search(pattern, f.read(), re.M)
