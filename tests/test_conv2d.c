@@ -156,6 +156,33 @@ static void test_layers(check_device *d) {
   }
 }
 
+/* One filter: the gradient of the input gathers from one channel, in lines of neighbours that are added to what is
+ * there; of 32 channels and more. */
+static void test_one_filter(check_device *d) {
+  static const int sizes[][3] = {{14, 28, 48}, {9, 14, 32}, {5, 42, 64}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    case_rng r = check_rng_make(d, 2500 + (int)i);
+    const int channels = sizes[i][2];
+    const conv_case c = {.n = 2,
+                         .p = {.n_max = 2,
+                               .x = {sizes[i][0], sizes[i][1], channels, cvy_pitch_of(channels)},
+                               .k = 1,
+                               .y_pitch = cvy_pitch_of(1),
+                               .r = 3,
+                               .s = 3,
+                               .stride_h = 1,
+                               .stride_w = 1,
+                               .pad_h = 1,
+                               .pad_w = 1,
+                               .bias = true,
+                               .algos = direct_only},
+                         .accumulate = true,
+                         .fill = CASE_FILL_NORMAL};
+    run_case(d, &r, &c);
+    if (d->cpu_shaped) assert_string_equal(conv_case_took(CVY_CONV_BACKWARD_DATA), "direct_cpu");
+  }
+}
+
 /* Each combination of prologue flags, with groups of samples that end in a smaller one. */
 static void test_prologue(check_device *d) {
   for (int flags = conv_in_oclgrind() ? 5 : 1; flags <= 7; flags++) {
@@ -380,15 +407,10 @@ static void test_matrix_unit(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"layers", test_layers},
-                                     {"large_tile", test_large_tile},
-                                     {"prologue", test_prologue},
-                                     {"random", test_random},
-                                     {"auto", test_auto},
-                                     {"names", test_names},
-                                     {"matrix_unit", test_matrix_unit},
-                                     {"reference", test_reference},
-                                     {"bad_shapes", test_bad_shapes},
-                                     {"bad_calls", test_bad_calls}};
+  static const check_test tests[] = {
+      {"layers", test_layers},         {"large_tile", test_large_tile},   {"one_filter", test_one_filter},
+      {"prologue", test_prologue},     {"random", test_random},           {"auto", test_auto},
+      {"names", test_names},           {"matrix_unit", test_matrix_unit}, {"reference", test_reference},
+      {"bad_shapes", test_bad_shapes}, {"bad_calls", test_bad_calls}};
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

@@ -389,6 +389,74 @@ CHECK_TEST(wrong_frames) {
   }
 }
 
+typedef struct long_send {
+  cvy_thread thread;
+  cvy_link *link;
+  cvy_stream stream;
+  cvy_status status;
+} long_send;
+
+enum { LONG_PIECES = 12 };
+
+static void *run_long_send(void *arg) {
+  static const uint8_t bytes[LONG_PIECES * CVY_FRAME_PIECE];
+  long_send *const s = arg;
+  s->status = cvy_link_send(s->link, 1, s->stream, bytes, sizeof bytes);
+  return NULL;
+}
+
+/* Until both streams to node 1 have a message under way; small buffers of the system keep them from ending. */
+static void begin_both(cvy_link *link, int fd, long_send sends[2]) {
+  cvy_tcp *const t = (cvy_tcp *)link;
+  const int few = 64 * 1024;
+  assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &few, sizeof few), 0);
+  assert_int_equal(setsockopt(t->peers[1].fd, SOL_SOCKET, SO_SNDBUF, &few, sizeof few), 0);
+  for (int s = 0; s < 2; s++) {
+    sends[s] = (long_send){.link = link, .stream = s == 0 ? CVY_LINK_UP : CVY_LINK_DOWN};
+    check_ok(cvy_thread_start(&sends[s].thread, "send", run_long_send, &sends[s]));
+  }
+  for (bool both = false; !both; usleep(1000)) {
+    cvy_mutex_lock(&t->lock);
+    both = t->peers[1].outboxes[CVY_LINK_UP].data && t->peers[1].outboxes[CVY_LINK_DOWN].data;
+    cvy_mutex_unlock(&t->lock);
+  }
+}
+
+/* Two long messages at once go out piece by piece in turn: neither waits for the other's end. */
+CHECK_TEST(both_streams) {
+  static uint8_t body[CVY_FRAME_PIECE];
+  tcp_fleet *const f = begin_waiting(d, NULL);
+  const int fd = dial(f->ports[0]);
+  long_send sends[2];
+  int pieces[2] = {0}, together = 0, in_turn = 0, last = -1;
+  assert_true(shake(fd, right_hello, NULL).done);
+  say_frame(fd, (raw_frame){.kind = CVY_FRAME_START}, 0);
+  cvy_thread_join(f->items[0].thread);
+  check_ok(f->items[0].status);
+  begin_both(f->items[0].link, fd, sends);
+  while (pieces[0] + pieces[1] < 2 * LONG_PIECES) {
+    uint8_t header[CVY_FRAME_HEADER];
+    cvy_frame frame = {0};
+    if (!hear(fd, header, sizeof header)) check_fail(d, "node 0 says no more: %s", check_log_get());
+    assert_null(cvy_frame_read(header, UINT64_MAX, &frame));
+    if (!hear(fd, body, frame.bytes)) check_fail(d, "node 0 says no more: %s", check_log_get());
+    if (frame.kind != CVY_FRAME_DATA) continue;
+    const int s = frame.stream == CVY_LINK_UP ? 0 : 1;
+    if (pieces[0] < LONG_PIECES && pieces[1] < LONG_PIECES && last >= 0) together++, in_turn += s != last;
+    pieces[s]++;
+    last = s;
+  }
+  /* all but those that went out before the second thread came */
+  if (in_turn < LONG_PIECES || together - in_turn > 4)
+    check_fail(d, "of %d pieces of two messages %d came in turn", together, in_turn);
+  for (int s = 0; s < 2; s++) {
+    cvy_thread_join(sends[s].thread);
+    check_ok(sends[s].status);
+  }
+  close(fd);
+  tcp_fleet_close(f);
+}
+
 /* Whatever comes behind a right handshake, node 0 goes on. */
 CHECK_TEST(random_frames) {
   case_rng r = check_rng_make(d, 2);

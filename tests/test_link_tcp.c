@@ -323,14 +323,16 @@ typedef struct crew {
   int say, go;
 } crew;
 
-static crew start_crew(check_device *d, int n, double silent_seconds, int victim, cvy_link_news wanted) {
+/* victim_seconds: after so long the victim itself takes others for silent. */
+static crew start_crew(check_device *d, int n, double silent_seconds, double victim_seconds, int victim,
+                       cvy_link_news wanted) {
   int say[2], go[2];
   crew c = {.f = check_own(d, cvy_calloc(1, sizeof(tcp_fleet)), cvy_free)};
   tcp_fleet_name(c.f, n);
   assert_int_equal(pipe(say), 0);
   assert_int_equal(pipe(go), 0);
   for (int k = 0; k < n; k++) {
-    c.f->items[k].params.silent_seconds = silent_seconds;
+    c.f->items[k].params.silent_seconds = k == victim ? victim_seconds : silent_seconds;
     c.children[k] = start_node(c.f, k, victim, wanted, say[1], go[0]);
   }
   close(say[1]);
@@ -352,7 +354,7 @@ CHECK_TEST(ended) {
   for (int i = 0; i < times(12); i++) {
     const int n = case_int(&r, 2, 4), victim = case_int(&r, 0, n - 1), after_us = case_int(&r, 0, 30000);
     if (!check_case(d, "ended n=%d victim=%d after=%d", n, victim, after_us)) continue;
-    crew c = start_crew(d, n, 0, victim, CVY_LINK_ENDED);
+    crew c = start_crew(d, n, 0, 0, victim, CVY_LINK_ENDED);
     usleep((useconds_t)after_us);
     kill(c.children[victim], SIGKILL);
     wait_for_bytes(d, c.say, n - 1);
@@ -361,9 +363,10 @@ CHECK_TEST(ended) {
   }
 }
 
-/* A node that is stopped is silent; when it goes on, it learns that the others have gone on without it. */
+/* A node that is stopped is silent; when it goes on, the others tell it that they have gone on without it: of itself it
+ * would find out long after its poll has come back. */
 CHECK_TEST(silent) {
-  crew c = start_crew(d, 3, 1, 1, CVY_LINK_SILENT);
+  crew c = start_crew(d, 3, 2, 60, 1, CVY_LINK_SILENT);
   usleep(20000);
   kill(c.children[1], SIGSTOP);
   wait_for_bytes(d, c.say, 2);

@@ -212,8 +212,7 @@ static void advance(cvy_mpi_link *l, int rank, int stream) {
 static void piece_received(cvy_mpi_link *l, cvy_mpi_request *r, const cvy_mpi_done *done) {
   cvy_mpi_incoming *const in = &l->nodes[r->node].in[r->stream];
   in->under_way--;
-  if (done->outcome == CVY_MPI_CANCELLED) in->taken -= (size_t)r->bytes;
-  if (done->outcome != CVY_MPI_DONE) return;
+  if (done->outcome != CVY_MPI_DONE) return; /* cancelled: the rest of its message does not come */
   if (done->bytes != r->bytes && done->bytes != 0) {
     cvy_mpi_refuse(l, r->node, "sent a piece of a message of a wrong length");
   } else if (done->bytes != r->bytes) {
