@@ -207,8 +207,6 @@ NOT_RUN = {
     "tools/quickstart --setup-only": "as tools/quickstart",
     "tools/quickstart --mpi": "as tools/quickstart",
     "tools/check": "runs this test",
-    "tools/check --quick": "runs this test; setup_tiers has what it installs",
-    "tools/check --full": "runs this test",
     "meson install -C build/release && ldconfig": BY_INSTALL,
     "ninja -C build/release uninstall && ldconfig": BY_INSTALL,
     "meson setup build/home --buildtype=release -Dtests=false --prefix ~/.local -Dlibdir=lib": BY_INSTALL,
@@ -229,8 +227,8 @@ NOT_RUN = {
     "tensorboard --logdir DIR": "another program's; cli_report_made reads the event files",
     "tools/kernel-check --full --markdown": "compiles for hours; the test kernel_check runs the tool",
     "tools/torch-error --seeds 20": "needs PyTorch",
-    "tools/compare-torch --model NAME --size N --batch B --task train": "needs PyTorch; cli_compare_torch runs it without",
-    "tools/compare-torch --amp": "needs PyTorch; cli_compare_torch runs it without",
+    "tools/compare-torch --model NAME --size N --batch B --task train": "needs PyTorch; cli_compare_torch runs it with a stand-in",
+    "tools/compare-torch --amp": "needs PyTorch; cli_compare_torch runs it with a stand-in",
 }
 
 # Blocks that are no commands, by their first line: the program of a page, a drawing, or what a command prints, whose row above looks for it.

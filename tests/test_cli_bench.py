@@ -415,6 +415,9 @@ if sys.argv[1] == "-c":
     print("9.9", os.environ.get("FAKE_CUDA", "False"))
 elif "compile" in sys.argv:
     sys.exit("no compiler")
+elif "--amp" in sys.argv and "FAKE_NO_AMP" not in os.environ:
+    print("task=train model=lenet mode=eager img_s=" + ("400" if "nchw" in sys.argv else "300"), "img_s_median=" + ("360" if "nchw" in sys.argv else "270"),
+          "gflops=1 peak_mib=50 amp=bf16")
 else:
     print("task=train model=lenet mode=eager layout=" + sys.argv[sys.argv.index("--layout") + 1],
           "img_s=" + ("200" if "nhwc" in sys.argv else "100"), "img_s_median=" + ("180" if "nhwc" in sys.argv else "90"),
@@ -451,6 +454,15 @@ def test_compare_torch(at):
         check(set(read(notes).split()) == {taken.split()[0]}, f"every measurement on {taken}")
         os.remove(notes)
         check(read_json(read(result))["devices"] == taken.split()[0], "the device is in the file")
+    # autocast has columns, a best way and a ratio of its own
+    done = tool(*compare, "--device", "cuda", "--amp", "--rounds", "2", "--json", result, env={**here, "FAKE_GPUS": "1"}, out="bf16 autocast")
+    r = read_json(read(result))["results"][0]
+    check(r["torch_img_s"] == 180 and r["torch_amp_img_s"] == 360 and r["torch_amp_mib"] == 50, "the rates of both", done)
+    check(abs(r["ratio"] / r["ratio_amp"] - 2) < 1e-9 and f"{r['ratio']:.2f}" in done.stdout and f"{r['ratio_amp']:.2f}" in done.stdout, "the ratios of both", done)
+    check([[x[who]["layout"] for who in ("torch", "torch_amp")] for x in r["rounds"]] == [["nhwc", "nchw"]] * 2, "the best way of each", done)
+    check([len(x["torch_amp_all"]) for x in r["rounds"]] == [2, 1], "only the best one after the first round", done)
+    done = tool(*compare, "--device", "cuda", "--amp", env={**here, "FAKE_GPUS": "1", "FAKE_NO_AMP": "1"}, code=1, err="autocast is off, wanted bf16")
+    os.remove(notes)
     tool(*compare, "--device", "cuda", "--devices", "gpu", env={**here, "FAKE_GPUS": "3"}, out="on gpu, convolutions")
     os.remove(notes)
     tool(*compare, "--device", "cuda", env={**here, "FAKE_GPUS": "0"}, code=2, err="Convoy finds no GPU")

@@ -12,7 +12,8 @@ img_s is from the fastest step, img_s_median from the median one; peak_mib is th
 on cuda the allocator's.
 gflops is img_s x the model's multiply-adds x 2 (forward + both backwards, no data gradient
 for the first convolution; with --eval forward alone): 2.734 GFLOP per trained image for
-resnet18, so that it can be compared with a measured FMA peak.  Needs `pip install torch numpy`.  Examples:
+resnet18, so that it can be compared with a measured FMA peak.  With --amp forward and loss are under bf16 autocast, and
+the line says amp=bf16.  Needs `pip install torch numpy`.  Examples:
 
     torch_baseline.py --model resnet18 --batch 256 --steps 3
     torch_baseline.py --model lenet --batch 256 --steps 200 --layout nchw --mode eager
@@ -128,6 +129,7 @@ def main():
     p.add_argument("--eval", action="store_true")
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--tf32", type=int, default=1)
+    p.add_argument("--amp", action="store_true", help="bf16 autocast")
     a = p.parse_args()
     if a.threads:
         torch.set_num_threads(a.threads)
@@ -162,13 +164,17 @@ def main():
         net.eval()
     fn = torch.compile(net) if mode == "compile" else net
 
+    def autocast():
+        return torch.autocast(a.device.split(":")[0], dtype=torch.bfloat16, enabled=a.amp)
+
     def evaluate():
-        with torch.no_grad():
+        with torch.no_grad(), autocast():
             fn(x)
 
     def train():
         opt.zero_grad(set_to_none=True)
-        loss = loss_fn(fn(x), y)
+        with autocast():
+            loss = loss_fn(fn(x), y)
         loss.backward()
         opt.step()
 
@@ -191,7 +197,7 @@ def main():
     else:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"task={task} model={a.model} device={a.device} layout={layout} mode={mode} batch={a.batch} img_s={rate:.1f} "
-          f"img_s_median={median:.1f} gflops={rate * gflop:.1f} peak_mib={peak:.0f}", flush=True)
+          f"img_s_median={median:.1f} gflops={rate * gflop:.1f} peak_mib={peak:.0f}" + (" amp=bf16" if a.amp else ""), flush=True)
 
 
 if __name__ == "__main__":
