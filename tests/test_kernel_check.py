@@ -4,9 +4,9 @@
 
 Kernels that break a rule each are compiled by the compilers that are here; a case whose compiler is not here is skipped by name. Its output is
 as cmocka's, so that tools/check counts each case."""
+import glob
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -197,30 +197,41 @@ def test_missing():
 
 
 def test_system():
-    """AMD's library of the system is taken where the folder has none, under a version of its own; the folder's goes first."""
-    with tempfile.TemporaryDirectory() as work:
-        library = os.path.join(work, "libamd_comgr.so.2")
-        shutil.copy(os.path.realpath(source.system_library("libc.so.6")), library)       # stands for it: only what it loads is looked at
+    """AMD's library of the system is taken where the folder has none, under a version of its own; the folder's goes first. One that compiles
+    nothing counts as none."""
+    fetched = next(iter(glob.glob(os.path.join(COMPILERS, "amd", "usr", "lib", "*", "libamd_comgr.so.2"))), None)
+
+    def with_system(path):
+        """Comgr without a folder, where ldconfig names this library."""
         with open(os.path.join(work, "ldconfig"), "w", encoding="utf-8") as f:
-            f.write(f"#!/bin/sh\necho '\tlibamd_comgr.so.2 (libc6,x86-64) => {library}'\n")
+            f.write(f"#!/bin/sh\necho '\tlibamd_comgr.so.2 (libc6,x86-64) => {path}'\n")
         os.chmod(f.name, 0o755)
         before, os.environ["PATH"] = os.environ["PATH"], work + os.pathsep + os.environ["PATH"]
         try:
-            of_system = amd.Comgr(os.path.join(work, "none"), None)
-            check(of_system.library == library and "libamd_comgr.so.2 " in of_system.version, f"{of_system.library} {of_system.version}")
-            if os.path.exists(os.path.join(COMPILERS, "amd", "packages")):
-                fetched = amd.Comgr(COMPILERS, None)
-                check(fetched.library.startswith(COMPILERS) and fetched.version != of_system.version, f"{fetched.library} {fetched.version}")
-            os.unlink(f.name)
-            os.unlink(library)
-            if not source.system_library("libamd_comgr.so.2"):
-                try:
-                    amd.Comgr(os.path.join(work, "none"), None)
-                    check(False, "a library that is nowhere is found")
-                except targets.Missing:
-                    pass
+            return amd.Comgr(os.path.join(work, "none"), None)
         finally:
             os.environ["PATH"] = before
+
+    with tempfile.TemporaryDirectory() as work:
+        libc = os.path.realpath(source.system_library("libc.so.6"))
+        for path, why in ((libc, f"that works ({libc}: "), (os.path.join(work, "gone.so"), "gone.so")):
+            try:
+                with_system(path)
+                check(False, f"{path} is taken for AMD's library")
+            except targets.Missing as missing:
+                check(why in str(missing), f"{missing}")
+        if not fetched:
+            raise Skip("not here: AMD's compiler libamd_comgr")
+        before, os.environ["LD_LIBRARY_PATH"] = os.environ.get("LD_LIBRARY_PATH"), os.path.dirname(fetched)
+        try:
+            of_system = with_system(fetched)
+        finally:
+            os.environ.pop("LD_LIBRARY_PATH")
+            if before is not None:
+                os.environ["LD_LIBRARY_PATH"] = before
+        of_folder = amd.Comgr(COMPILERS, None)
+        check(of_system.library == fetched and of_folder.library.startswith(COMPILERS), f"{of_system.library} {of_folder.library}")
+        check("libamd_comgr.so.2" in of_system.version and of_system.version != of_folder.version, f"{of_system.version} {of_folder.version}")
 
 
 def test_kept():

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: MIT
 """AMD's GPUs: libamd_comgr, the library that ROCm's OpenCL compiles with, and clang with libclc for those that this library does not know.
 
-A library that ends the process must not end the check, so each compilation is a process of its own: amd.py LIBRARY TARGET reads the source
-from stdin and writes the assembly to stdout."""
+A library that ends the process must not end the check, so each compilation is a process of its own: amd.py LIBRARY TARGET [HEADERS] reads the
+source from stdin and writes the assembly to stdout.
+
+Debian's library has OpenCL's functions as a precompiled header, which refers to a header of the clang that it was built with by its path. Where
+that file is not there (Debian 13: no package of the library's brings it), the header of another clang is read instead: HEADERS is its folder."""
 import ctypes
 import glob
 import os
@@ -20,6 +23,9 @@ OPTIONS = ["-cl-std=CL1.2", "-O3", "-mcumode"]      # ROCm's OpenCL asks for CU 
 FMA = [(r"\bv_(?:dual_)?(?:fma|fmac|mac|mad)_f32", 1), (r"\bv_dual_fma[am]k_f32", 1), (r"\bv_pk_fma_f32", 2),
        (r"\bv_mfma_f32_32x32x2f32\b", 32)]          # each item's part of 32 * 32 * 2
 LOAD = r"\bds_(read|load)"
+# Needs a macro of the header: without one the precompiled header does for itself.
+TRIAL = "kernel void k(global float *x) { barrier(CLK_LOCAL_MEM_FENCE); x[get_global_id(0)] = FLT_MAX; }\n"
+HEADER = "usr/lib/llvm-*/lib/clang/*/include/opencl-c-base.h"
 OWN_MEMORY = r"\bscratch_(load|store)|\bbuffer_(load|store)\w* .*\b(offen|s\[0:3\])"
 
 
@@ -37,10 +43,24 @@ class Comgr:
                 self.version = f.read() + " ".join(OPTIONS)
         else:
             self.version = library_version(self.library) + " ".join(OPTIONS)
+        self.headers = self.headers_needed(folder)
+        self.version += f" {os.path.basename(self.headers)}" if self.headers else ""
+
+    def headers_needed(self, folder):
+        """The folder of a clang's headers without which the library compiles nothing, or None. Missing: with none of them, either."""
+        found = [path for root in (os.path.join(folder, "clang"), "/") for path in sorted(glob.glob(os.path.join(root, HEADER)))]
+        reason = None
+        for self.headers in (None, *dict.fromkeys(os.path.realpath(os.path.dirname(os.path.dirname(path))) for path in found)):
+            try:
+                self.compile(TRIAL, "gfx1030", None, None)
+                return self.headers
+            except Fault as fault:
+                reason = reason or str(fault).splitlines()[0]
+        raise Missing(f"AMD's compiler libamd_comgr that works ({self.library}: {reason})")
 
     def compile(self, text, target, flags, folder):
         del flags, folder
-        done = subprocess.run([sys.executable, os.path.abspath(__file__), self.library, target], input=text.encode(), capture_output=True,
+        done = subprocess.run([sys.executable, os.path.abspath(__file__), self.library, target, *([self.headers] if self.headers else [])], input=text.encode(), capture_output=True,
                               env=self.environment)
         if done.returncode:
             raise Fault(f"libamd_comgr, status {done.returncode}: {done.stderr.decode(errors='replace')}")
@@ -135,18 +155,19 @@ class Library:
             out += buffer.raw[:size.value]
         return out
 
-    def assemble(self, target, text):
+    def assemble(self, target, text, headers=None):
         info = self.made("create_action_info")
         self.call("action_info_set_isa_name", info, b"amdgcn-amd-amdhsa--" + target.encode())
         self.call("action_info_set_language", info, LANGUAGE_OPENCL_1_2)
         self.call("action_info_set_logging", info, ctypes.c_bool(True))
-        words = (ctypes.c_char_p * len(OPTIONS))(*[word.encode() for word in OPTIONS])
-        self.call("action_info_set_option_list", info, words, ctypes.c_size_t(len(OPTIONS)))
+        options = [*OPTIONS, *(["-Xclang", "-finclude-default-header", "-resource-dir", headers] if headers else [])]
+        words = (ctypes.c_char_p * len(options))(*[word.encode() for word in options])
+        self.call("action_info_set_option_list", info, words, ctypes.c_size_t(len(options)))
         now, source = self.made("create_data_set"), self.made("create_data", SOURCE)
         self.call("set_data", source, ctypes.c_size_t(len(text)), text)
         self.call("set_data_name", source, b"kernel.cl")
         self.call("data_set_add", now, source)
-        for action in (ADD_PRECOMPILED_HEADERS, COMPILE_WITH_LIBRARIES, LINK_BC, CODEGEN_ASSEMBLY):
+        for action in (*([] if headers else [ADD_PRECOMPILED_HEADERS]), COMPILE_WITH_LIBRARIES, LINK_BC, CODEGEN_ASSEMBLY):
             then = self.made("create_data_set")
             if self.lib.amd_comgr_do_action(action, info, now, then):
                 raise RuntimeError(self.contents(then, LOG).decode(errors="replace"))
@@ -156,6 +177,6 @@ class Library:
 
 if __name__ == "__main__":
     try:
-        sys.stdout.buffer.write(Library(sys.argv[1]).assemble(sys.argv[2], sys.stdin.buffer.read()))
+        sys.stdout.buffer.write(Library(sys.argv[1]).assemble(sys.argv[2], sys.stdin.buffer.read(), *sys.argv[3:]))
     except RuntimeError as refused:
         sys.exit(str(refused))
