@@ -53,9 +53,10 @@ typedef struct cvy_piece {
   size_t size;
 } cvy_piece;
 /* Writes the pieces one after the other aside (PATH.tmp.PID.XXXXXXXX, made anew, through no link), syncs, renames over
- * `path`, whose permissions, owner and group it takes over where it was there, syncs the folder: readers see the old or the new file whole, and after CVY_OK the new one survives a power
- * cut, unless its file system cannot sync, which is warned of once per process. CVY_E_IO: nothing is left behind, but
- * where a close or rename fails the whole file aside stays, and the message names it: it may be the only copy. */
+ * `path`, syncs the folder: readers see the old or the new file whole, and after CVY_OK the new one survives a power
+ * cut, unless its file system cannot sync, which is warned of once per process. A file that is replaced leaves its
+ * permissions, owner and group to the new one. CVY_E_IO: nothing is left behind, but where a close or rename fails the
+ * whole file aside stays, and the message names it: it may be the only copy. */
 cvy_status cvy_file_write(const char *path, const cvy_piece *pieces, int n_pieces);
 /* The same for a file that can be made again, with these permissions (less the umask): no failure leaves anything. */
 cvy_status cvy_file_write_mode(const char *path, unsigned mode, const cvy_piece *pieces, int n_pieces);

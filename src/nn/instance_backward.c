@@ -2,6 +2,11 @@
  * Backward pass: the plan's steps behind the loss, each backward with the modes that the plan gave it. */
 #include "src/nn/instance_parts.h"
 
+/* NULL: its gradients are all zero, as the buffer is from the start, where nothing else writes. */
+static cvy_buffer *bias_gradient_of(cvy_instance *i, const cvy_unit *u) {
+  return u->cancels ? NULL : cvy_weight_gradient_of(i, u, 1);
+}
+
 static cvy_status backward_conv2d(cvy_instance *i, const cvy_unit *u, cvy_conv2d *op, const cvy_pass *pass) {
   cvy_status status = CVY_OK;
   cvy_buffer *const dy = cvy_gradient_of(i, u->y);
@@ -9,7 +14,7 @@ static cvy_status backward_conv2d(cvy_instance *i, const cvy_unit *u, cvy_conv2d
   if (!u->frozen)
     CVY_TRY(cvy_conv2d_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->source),
                                         u->behind >= 0 ? &prologue : NULL, dy, cvy_weight_gradient_of(i, u, 0),
-                                        cvy_weight_gradient_of(i, u, 1), pass->accumulate, i->workspace));
+                                        bias_gradient_of(i, u), pass->accumulate, i->workspace));
   cvy_profile_scope(i->device, CVY_SCOPE_PARTS * (int)(u - i->plan->units) + CVY_SCOPE_BACKWARD_DATA);
   if (u->dx[0] != CVY_GRADIENT_NONE)
     CVY_TRY(cvy_conv2d_backward_data(op, i->queue, pass->n, dy, cvy_weight_of(i, u, 0), cvy_gradient_of(i, u->x[0]),
@@ -38,8 +43,8 @@ static cvy_status backward_linear(cvy_instance *i, const cvy_unit *u, cvy_linear
   cvy_buffer *const dy = cvy_gradient_of(i, u->y);
   if (!u->frozen)
     CVY_TRY(cvy_linear_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->x[0]), dy,
-                                        cvy_weight_gradient_of(i, u, 0), cvy_weight_gradient_of(i, u, 1),
-                                        pass->accumulate, i->workspace));
+                                        cvy_weight_gradient_of(i, u, 0), bias_gradient_of(i, u), pass->accumulate,
+                                        i->workspace));
   cvy_profile_scope(i->device, CVY_SCOPE_PARTS * (int)(u - i->plan->units) + CVY_SCOPE_BACKWARD_DATA);
   if (u->dx[0] != CVY_GRADIENT_NONE)
     CVY_TRY(cvy_linear_backward_data(op, i->queue, pass->n, dy, cvy_weight_of(i, u, 0), cvy_gradient_of(i, u->x[0]),

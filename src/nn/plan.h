@@ -78,6 +78,7 @@ typedef struct cvy_unit {
   int mask;         /* storage: convpool, training; -1 none */
   bool frozen;      /* its own parameters are not trained; a batchnorm then uses its running values */
   bool fixed;       /* batchnorm: it uses its running values, its parameters may be trained */
+  bool cancels;     /* conv2d, linear: its bias meets the batch's mean right behind it, and has the gradient 0 */
   bool no_backward; /* neither it nor any unit in front of it is trained: backward leaves it out */
   int scratch;      /* storage: dx of an operation that only overwrites; -1 none */
   bool spread;      /* add, mul: x[1] is C x 1 x 1 and meets all positions of x[0] */

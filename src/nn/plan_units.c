@@ -218,6 +218,14 @@ static void defer_batchnorms(cvy_planner *p) {
 }
 
 static bool is_frozen(const cvy_planner *p, int layer) { return p->params->frozen && p->params->frozen[layer]; }
+static bool is_fixed(const cvy_planner *p, int layer) { return is_frozen(p, layer) || p->net->layers[layer].fixed; }
+
+/* A batch normalisation with the batch's statistics takes away whatever is the same for all values of a channel (Ioffe
+ * and Szegedy 2015, section 3.2): the sum of the gradients behind a bias in front of it is zero. */
+static bool cancels_bias(const cvy_planner *p, const cvy_unit *u) {
+  const int norm = only_consumer(p, u->layer, CVY_LAYER_BATCHNORM);
+  return (u->kind == CVY_UNIT_CONV2D || u->kind == CVY_UNIT_LINEAR) && norm >= 0 && !is_fixed(p, norm);
+}
 
 /* Layers come in an order in which they can run. */
 static void find_wanted(cvy_planner *p) {
@@ -232,7 +240,8 @@ static void find_wanted(cvy_planner *p) {
   for (int u = 0; u < p->plan->n_units; u++) {
     cvy_unit *const unit = &p->plan->units[u];
     unit->frozen = is_frozen(p, unit->layer);
-    unit->fixed = unit->frozen || p->net->layers[unit->layer].fixed;
+    unit->fixed = is_fixed(p, unit->layer);
+    unit->cancels = cancels_bias(p, unit);
     unit->no_backward = !p->wanted[unit->y];
   }
 }

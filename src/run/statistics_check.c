@@ -30,8 +30,9 @@ cvy_status cvy_check_statistics(const cvy_team *team, int n) {
     const int size = group ? group : pass, rest = share % size;
     CVY_REQUIRE(size > 1 && rest != 1, CVY_E_ARGUMENT,
                 "batchnorm '%s' sees images of 1x1 pixels: in a batch of %d samples device %d (%s) would have a "
-                "group of one, which has no variance; choose another batch size%s",
-                single->name, n, r, cvy_devices_label(team->devices, r), group ? " or group size" : "");
+                "group of one, which has no variance; choose another batch size%s%s",
+                single->name, n, r, cvy_devices_label(team->devices, r), group ? " or group size" : "",
+                n < team->params.batch ? ", or drop the last batch (--drop-last)" : "");
   }
 fail:
   cvy_free(shares);
