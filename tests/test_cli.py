@@ -497,6 +497,15 @@ def test_devices(at):
     expect(2, "train", *SMALL, "--shares", "32,32", err=("--shares 32,32", "2 numbers, expected 1"))
 
 
+def test_first_try(at):
+    """What `convoy help` offers for a first try succeeds, far above chance."""
+    need_device()
+    offered = re.search(r"A first try:\n +convoy (.*)", run("help").stdout)[1].split()
+    done = expect(0, *offered, "--devices", DEVICE, timeout=300)
+    accuracy = re.search(r"^test acc: ([0-9.]+),", done.stdout, re.M)
+    check(accuracy and float(accuracy[1]) >= 0.9, "a first try ends above 0.9", done)
+
+
 def test_selftest(at):
     """Passes; and with a wrong kernel it fails and says which operation."""
     device = ["--devices", DEVICE]

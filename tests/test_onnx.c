@@ -81,6 +81,23 @@ CHECK_TEST(wrong_graphs) {
   put_node(&g, "Softmax", "b", "c", "axis", 3);
   put_linear(&g, "c");
   refused(&g, 17, CVY_E_UNSUPPORTED, "node 'Sin' (Sin): this operator is not possible");
+  begin_graph(&g); /* stochastic depth, as torchvision's exported: one refusal with the way out */
+  put_node(&g, "RandomUniformLike", "x", "r", NULL, 0);
+  put_node(&g, "Less", "r k", "l", NULL, 0);
+  put_tensor(&g, "k", FLOAT, (const int64_t[]){1}, 1, 4, NULL);
+  put_node(&g, "Cast", "l", "s", "to", 1);
+  put_node(&g, "Mul", "x s", "m", NULL, 0);
+  put_linear(&g, "m");
+  check_log_clear();
+  refused(&g, 17, CVY_E_UNSUPPORTED, "(RandomUniformLike) draws random numbers: the network has stochastic depth");
+  assert_true(check_log_contains("StochasticDepth") && check_log_contains("TrainingMode.TRAINING"));
+  assert_false(check_log_contains("(Less)") || check_log_contains("(Cast)") || check_log_contains("nodes cannot be"));
+  begin_graph(&g); /* nothing depends on it */
+  put_node(&g, "RandomUniformLike", "x", "r", NULL, 0);
+  put_linear(&g, "x");
+  cvy_net *unread;
+  check_ok(cvy_onnx_import(write_file(&g, 17), 0, 0, 0, &unread));
+  cvy_net_destroy(&unread);
   begin_graph(&g);
   put_linear(&g, "x");
   put_node(&g, "Relu", "x", "f", NULL, 0);

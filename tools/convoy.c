@@ -31,7 +31,7 @@ static const word_list verbs = {
     .after =
         "convoy help VERB lists the options of a verb; convoy --version is the version.\n"
         "A first try:\n"
-        "  convoy train --model lenet --data synthetic --epochs 2",
+        "  convoy train --model lenet --data synthetic --init xavier --epochs 2",
 };
 
 static int run(int argc, char **argv) {

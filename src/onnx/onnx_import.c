@@ -430,6 +430,34 @@ static bool has_training_norms(const cvy_onnx_import_state *im) {
   return false;
 }
 
+/* Random numbers that no Dropout node draws: one refusal for all of them and for all that is computed from them. */
+static cvy_status refuse_draws(const cvy_onnx_import_state *im) {
+  static const char *const draws[] = {"RandomUniformLike", "RandomUniform", "RandomNormalLike", "RandomNormal",
+                                      "Bernoulli"};
+  cvy_status status = CVY_OK;
+  const cvy_onnx_node *first = NULL;
+  int n = 0;
+  for (size_t i = 0; i < im->graph->n_node; i++) {
+    const cvy_onnx_node *const node = im->graph->node[i];
+    bool is_draw = false;
+    for (size_t k = 0; node->op_type && k < sizeof draws / sizeof *draws; k++)
+      is_draw = is_draw || !strcmp(node->op_type, draws[k]);
+    if (!is_draw || !makes_needed(im, node)) continue;
+    if (!first) first = node;
+    n++;
+  }
+  CVY_REQUIRE(!first, CVY_E_UNSUPPORTED,
+              "%s: node '%.100s' (%.60s) draws random numbers%s: the network has stochastic depth (torchvision's "
+              "StochasticDepth, timm's DropPath), which convoy does not train with. Leave it out before the export: "
+              "for "
+              "m in net.modules(): m.__dict__.update({k: 0.0 for k in (\"p\", \"drop_prob\") if "
+              "type(m).__name__ in (\"StochasticDepth\", \"DropPath\") and k in m.__dict__}); "
+              "then " CVY_ONNX_EXPORT_LINE,
+              im->file->path, cvy_onnx_node_name(first), first->op_type, n > 1 ? ", as others do" : "");
+fail:
+  return status;
+}
+
 static void take_nodes(cvy_onnx_import_state *im) {
   const cvy_onnx_graph *const g = im->graph;
   for (size_t i = 0; i < g->n_node && im->status == CVY_OK; i++) {
@@ -476,6 +504,7 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
   CVY_TRY(list_values(&im));
   CVY_TRY(begin(&im, (const int[]){channels, height, width}));
   CVY_TRY(find_needed(&im, &output));
+  CVY_TRY(refuse_draws(&im));
   cvy_onnx_read_origins(&im);
   CVY_TRY(declare_layers(&im));
   im.has_training_norms = has_training_norms(&im);
