@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "src/run/lag_watch.h"
 #include "src/team/publish.h"
 #include "tests/check_team.h"
 
@@ -196,6 +197,42 @@ CHECK_TEST(dropped) {
         check_fail(d, "channel %d, row %d: %g on one device, %g on two", c, row, (double)one, (double)two);
     }
   assert_true(fabsf(k[0].running[1][1][0] / k[2].running[1][1][0] - 1) > 0.05f);
+}
+
+/* ---- running values that have not arrived ---- */
+
+static cvy_train_result train_slow(check_device *d, float momentum, int precise) {
+  cvy_net *const net = check_net(d, 1, SIDE, SIDE);
+  const cvy_batchnorm_spec slow = {.momentum = momentum};
+  cvy_node x = cvy_net_conv2d(net, cvy_net_input(net), "0", &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}});
+  x = cvy_net_relu(net, cvy_net_batchnorm(net, x, "1", &slow));
+  check_ok(cvy_net_finish(net, cvy_net_linear(net, x, "6", 10, false)));
+  cvy_data *const data = check_data(d, check_text("synthetic:%d:%dx%dx1", 20 * SAMPLES, SIDE, SIDE));
+  cvy_team *const team = check_team(d, check_devices(d, ""), net, &(cvy_team_params){.batch = BATCH}, SEED, data);
+  cvy_train_result result;
+  check_log_clear();
+  check_ok(cvy_train(team, data, &(cvy_train_params){.epochs = 2, .lr = 0.05f, .precise_bn = precise}, &result));
+  return result;
+}
+
+static bool is_warned(void) { return check_log_contains("--precise-bn 100 computes them anew"); }
+
+/* Training learns the images, evaluation answers by chance, and one line says why and what helps. */
+CHECK_TEST(lag) {
+  const cvy_train_result slow = train_slow(d, 1e-4f, 0);
+  assert_true(slow.test_acc < 0.6);
+  assert_true(is_warned() && check_log_contains("after 50 steps 100 % of their first values are left"));
+  const cvy_train_result precise = train_slow(d, 1e-4f, 50);
+  assert_true(precise.test_acc > 0.9 && !is_warned());
+  const cvy_train_result quick = train_slow(d, 0.1f, 0);
+  assert_true(quick.test_acc > 0.9 && !is_warned());
+  bool said = true;
+  check_log_clear();
+  const cvy_layout none = {0};
+  cvy_lag_warn(&none, 1, 1, 0, &said);
+  said = false;
+  cvy_lag_warn(&none, 1, 1, 0, &said); /* no batch normalisation: overfitting */
+  assert_true(!said && !is_warned());
 }
 
 /* ---- what stays as it is ---- */

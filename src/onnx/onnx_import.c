@@ -448,11 +448,10 @@ static cvy_status refuse_draws(const cvy_onnx_import_state *im) {
   }
   CVY_REQUIRE(!first, CVY_E_UNSUPPORTED,
               "%s: node '%.100s' (%.60s) draws random numbers%s: the network has stochastic depth (torchvision's "
-              "StochasticDepth, timm's DropPath), which convoy does not train with. Leave it out before the export: "
-              "for "
-              "m in net.modules(): m.__dict__.update({k: 0.0 for k in (\"p\", \"drop_prob\") if "
-              "type(m).__name__ in (\"StochasticDepth\", \"DropPath\") and k in m.__dict__}); "
-              "then " CVY_ONNX_EXPORT_LINE,
+              "StochasticDepth, timm's DropPath), which convoy does not train with. This leaves it out: for m in "
+              "net.modules(): m.training = m is net or isinstance(m, torch.nn.Dropout); then "
+              "torch.onnx.export(net, x, \"net.onnx\", training=torch.onnx.TrainingMode.PRESERVE, "
+              "do_constant_folding=False, dynamo=False)",
               im->file->path, cvy_onnx_node_name(first), first->op_type, n > 1 ? ", as others do" : "");
 fail:
   return status;

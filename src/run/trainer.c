@@ -12,6 +12,7 @@
 #include "src/nn/weights.h"
 #include "src/run/best.h"
 #include "src/run/checkpoint.h"
+#include "src/run/lag_watch.h"
 #include "src/run/loss_watch.h"
 #include "src/run/muster.h"
 #include "src/run/resume.h"
@@ -43,6 +44,7 @@ typedef struct trainer {
   long stops_after; /* in a fleet: the first step in whose results a node was asked to stop; -1: none */
   long saved_step;  /* of the newest checkpoint, -1: none */
   cvy_loss_watch losses;
+  bool said_lag;
   char *settings; /* those of the run with what cvy_settings_extend adds */
   cvy_file_lock *folder_lock;
   int folders_made;
@@ -402,6 +404,8 @@ static cvy_status end_epoch(trainer *t, bool complete) {
   if (complete) CVY_TRY(judge(t, t->data->val.n > 0 ? e.val_acc : e.test_acc, &e.best));
   if (t->data->val.n > 0 && run_is_over(t) && t->p.precise_bn == 0) /* else behind it */
     CVY_TRY(measure(t, CVY_SET_TEST, &e.test_acc));
+  if (complete && writes(t) && t->p.precise_bn == 0)
+    cvy_lag_warn(t->team->layout, t->at.step, e.train_acc, t->data->val.n > 0 ? e.val_acc : e.test_acc, &t->said_lag);
   t->result.val_acc = e.val_acc;
   t->result.test_acc = e.test_acc;
   if (e.full) {
