@@ -10,7 +10,7 @@
 
 #include "src/onnx/onnx_import.h"
 
-/* The line that keeps a network as it is, with PyTorch up to 2.15. README.md has it, too. */
+/* A line that keeps all layers, with PyTorch up to 2.15. README.md's leaves running values alone, too, and is longer. */
 #define CVY_ONNX_EXPORT_LINE                                                                                       \
   "torch.onnx.export(net, x, \"net.onnx\", training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False, " \
   "dynamo=False)"
