@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "src/base/file.h"
+#include "src/base/file_format.h"
 #include "src/base/json.h"
 #include "src/base/mem.h"
 
@@ -168,6 +169,20 @@ fail:
   return status;
 }
 
+/* CVY_E_FORMAT: a file of another kind, which is named. */
+static cvy_status refuse_other_kinds(const char *path, int fd, size_t size) {
+  cvy_status status = CVY_OK;
+  uint8_t head[CVY_FILE_FORMAT_BYTES];
+  cvy_text kind = {0};
+  const size_t n = size < sizeof head ? size : sizeof head;
+  CVY_TRY(cvy_file_read_part(fd, path, 0, n, head));
+  CVY_REQUIRE(!cvy_file_format(head, n, path, false, &kind), CVY_E_FORMAT, "%s is no safetensors file: %s", path,
+              cvy_text_get(&kind));
+fail:
+  cvy_text_clear(&kind);
+  return status;
+}
+
 /* Reads and checks the header. *data_at is the offset at which the data begins, *data_bytes its length. */
 static cvy_status read_header(cvy_st_file *f, int fd, size_t size, size_t most_tensors, size_t *data_at,
                               size_t *data_bytes) {
@@ -178,6 +193,7 @@ static cvy_status read_header(cvy_st_file *f, int fd, size_t size, size_t most_t
   CVY_REQUIRE(size >= 8, CVY_E_FORMAT,
               "%s has %zu bytes: too short for a safetensors file, which begins with 8 bytes of header length", path,
               size);
+  CVY_TRY(refuse_other_kinds(path, fd, size));
   uint64_t length;
   CVY_TRY(cvy_file_read_part(fd, path, 0, sizeof length, &length));
   CVY_REQUIRE(length <= MAX_HEADER, CVY_E_FORMAT,

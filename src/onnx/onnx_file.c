@@ -8,6 +8,7 @@
 #include <onnx.pb-c.h>
 
 #include "src/base/file.h"
+#include "src/base/file_format.h"
 #include "src/base/mem.h"
 
 enum { LEAST_OPSET = 11, MOST_OPSET = 21 };
@@ -61,9 +62,12 @@ cvy_status cvy_onnx_file_open(const char *path, cvy_onnx_file *file) {
   cvy_status status = CVY_OK;
   char *data = NULL;
   size_t size = 0;
+  cvy_text kind = {0};
   *file = (cvy_onnx_file){.path = path};
   ProtobufCAllocator allocator = {.alloc = take, .free = give, .allocator_data = file};
   CVY_TRY(cvy_file_read(path, MOST_FILE_BYTES, &data, &size));
+  CVY_REQUIRE(!cvy_file_format(data, size, path, true, &kind), CVY_E_FORMAT, "%s is no ONNX file: %s", path,
+              cvy_text_get(&kind));
   file->budget = size * MEMORY_FACTOR + MEMORY_MORE;
   file->model = onnx__model_proto__unpack(&allocator, size, (const uint8_t *)data);
   CVY_REQUIRE(file->model || !file->is_over, CVY_E_UNSUPPORTED,
@@ -81,6 +85,7 @@ cvy_status cvy_onnx_file_open(const char *path, cvy_onnx_file *file) {
   file->opset = (int)opset;
 fail:
   cvy_free(data);
+  cvy_text_clear(&kind);
   if (status != CVY_OK) cvy_onnx_file_close(file);
   return status;
 }
