@@ -10,7 +10,7 @@
 
 #include "src/onnx/onnx_import.h"
 
-/* A line that keeps all layers, with PyTorch up to 2.15. README.md's leaves running values alone, too, and is longer. */
+/* A line that keeps all layers, with PyTorch up to 2.15. The one of README.md leaves running values alone, too. */
 #define CVY_ONNX_EXPORT_LINE                                                                                       \
   "torch.onnx.export(net, x, \"net.onnx\", training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False, " \
   "dynamo=False)"
