@@ -133,7 +133,7 @@ CHECK_TEST(wrong_tensors) {
       {FLOAT, {2, 19}, 152, NULL, CVY_E_UNSUPPORTED, "takes 19 values and gives 2, for 2x3x3 values"},
       {FLOAT, {(int64_t)1 << 31, 18}, 144, NULL, CVY_E_UNSUPPORTED, "they do not fit"},
       {FLOAT, {-1, 18}, 144, NULL, CVY_E_UNSUPPORTED, "they do not fit"},
-      {7, {2, 18}, 288, NULL, CVY_E_UNSUPPORTED, "of ONNX's type 7"},
+      {7, {2, 18}, 288, NULL, CVY_E_UNSUPPORTED, "is of type INT64: expected FLOAT, FLOAT16, DOUBLE or BFLOAT16"},
       {FLOAT, {2, 18}, 0, "/etc/passwd", CVY_E_FORMAT, "not in the file's own folder"},
       {FLOAT, {2, 18}, 0, "../w.bin", CVY_E_FORMAT, "not in the file's own folder"},
       {FLOAT, {2, 18}, 0, "link.bin", CVY_E_FORMAT, "not in the file's own folder"},

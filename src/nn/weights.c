@@ -189,7 +189,8 @@ typedef struct reader {
   bool weights_alone;              /* of a checkpoint, which holds more */
   cvy_globs *skip;                 /* tensors that are left out; NULL: none */
   int n_wrapped;                   /* names that are those of a wrapped module */
-  char (*plain)[NAME_BYTES];       /* the name of each tensor without wrappers; NULL: none has any */
+  char (*plain)[NAME_BYTES];       /* the name of each tensor without wrappers and prefix; NULL: none has any */
+  char prefix[NAME_BYTES];         /* all names begin with it, and those of the network do not; "": none */
   bool *used;                      /* per tensor of the file */
   int n_of[FLOAT_TYPES];           /* tensors of each type */
   size_t n_bad;                    /* values that are not finite */
@@ -223,6 +224,34 @@ static bool take_off(const char *name, char out[NAME_BYTES]) {
   }
 }
 
+/* Finds the prefix of a network that is a part of another module in its file ("model.fc.weight"): that of the first
+ * parameter's name, if all tensors have it. */
+static void find_prefix(reader *r) {
+  const int n = cvy_st_count(r->file);
+  const char *first = NULL;
+  char plain[NAME_BYTES], own[NAME_BYTES];
+  for (int i = 0; i < r->layout->n_params && !first; i++)
+    if (!r->layout->params[i].fixed) first = r->layout->params[i].name;
+  if (!first) return;
+  (void)take_off(first, own);
+  const size_t length = strlen(own);
+  size_t before = 0;
+  for (int i = 0; i < n; i++) {
+    (void)take_off(cvy_st_get(r->file, i)->name, plain);
+    const size_t all = strlen(plain);
+    if (strcmp(plain, own) == 0) return;
+    if (all <= length + 1 || plain[all - length - 1] != '.' || strcmp(plain + all - length, own) != 0) continue;
+    if (before) return; /* two of them */
+    before = all - length;
+    memcpy(r->prefix, plain, before);
+  }
+  r->prefix[before] = '\0';
+  for (int i = 0; i < n && before; i++) {
+    (void)take_off(cvy_st_get(r->file, i)->name, plain);
+    if (strncmp(plain, r->prefix, before) != 0) r->prefix[0] = '\0';
+  }
+}
+
 static cvy_status read_names(reader *r) {
   cvy_status status = CVY_OK;
   char plain[NAME_BYTES];
@@ -230,10 +259,14 @@ static cvy_status read_names(reader *r) {
   r->used = cvy_calloc((size_t)n, sizeof *r->used);
   CVY_REQUIRE(r->used, CVY_E_MEMORY, "no memory to read the weights of %s", r->path);
   for (int i = 0; i < n; i++) r->n_wrapped += take_off(cvy_st_get(r->file, i)->name, plain);
-  if (r->n_wrapped == 0) return CVY_OK;
+  find_prefix(r);
+  if (r->n_wrapped == 0 && !r->prefix[0]) return CVY_OK;
   r->plain = cvy_calloc((size_t)n, sizeof *r->plain);
   CVY_REQUIRE(r->plain, CVY_E_MEMORY, "no memory to read the weights of %s", r->path);
-  for (int i = 0; i < n; i++) (void)take_off(cvy_st_get(r->file, i)->name, r->plain[i]);
+  for (int i = 0; i < n; i++) {
+    (void)take_off(cvy_st_get(r->file, i)->name, plain);
+    memcpy(r->plain[i], plain + strlen(r->prefix), strlen(plain) - strlen(r->prefix) + 1);
+  }
 fail:
   return status;
 }
@@ -255,7 +288,8 @@ static const cvy_st_tensor *find(const reader *r, const char *name) {
 }
 
 static void say_wrapped(const reader *r) {
-  for (int i = 0; r->plain && i < cvy_st_count(r->file); i++) {
+  if (r->prefix[0]) cvy_log_info("%s: all names begin with '%s', which is taken off", r->path, r->prefix);
+  for (int i = 0; r->n_wrapped > 0 && r->plain && i < cvy_st_count(r->file); i++) {
     const char *const name = cvy_st_get(r->file, i)->name;
     if (strcmp(name, r->plain[i]) == 0) continue;
     cvy_log_info(

@@ -45,6 +45,8 @@ void cvy_onnx_file_close(cvy_onnx_file *file); /* also a zeroed one */
 
 /* Elements of the tensor, false: its dimensions are negative or their product does not fit. Pure. */
 bool cvy_onnx_elems(const cvy_onnx_tensor *tensor, size_t *n);
+/* "FLOAT16": the name of a tensor's type (TensorProto.DataType); static. */
+const char *cvy_onnx_type_name(int type);
 /* All elements as float32 (FLOAT, DOUBLE, FLOAT16, BFLOAT16), as many as the shape says → *out, cvy_free.
  * CVY_E_FORMAT · CVY_E_IO · CVY_E_UNSUPPORTED: another type · CVY_E_NOT_FINITE · CVY_E_MEMORY. `name` is for
  * messages. */

@@ -151,9 +151,8 @@ static cvy_status read_input(const cvy_onnx_file *file, const Onnx__ValueInfoPro
   CVY_REQUIRE(t && t->shape && t->shape->n_dim == 4, CVY_E_UNSUPPORTED,
               "%s: its input '%.100s' has no four dimensions (samples, channels, height, width)", file->path,
               text_of(input->name));
-  CVY_REQUIRE(t->elem_type == CVY_ONNX_FLOAT, CVY_E_UNSUPPORTED,
-              "%s: its input '%.100s' is of ONNX's type %d: FLOAT (1) is possible", file->path, text_of(input->name),
-              t->elem_type);
+  CVY_REQUIRE(t->elem_type == CVY_ONNX_FLOAT, CVY_E_UNSUPPORTED, "%s: its input '%.100s' is of type %s: expected FLOAT",
+              file->path, text_of(input->name), cvy_onnx_type_name(t->elem_type));
   *channels_last = has_channels_last(g, input);
   for (int d = 0; d < 3; d++) {
     const int64_t size = t->shape->dim[d + 1]->dim_value;

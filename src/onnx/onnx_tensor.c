@@ -17,6 +17,15 @@
 enum { EXTERNAL = 1 }; /* TensorProto.DataLocation */
 static const size_t MOST_ELEMS = (size_t)1 << 31;
 
+const char *cvy_onnx_type_name(int type) {
+  static const char *const names[] = {"UNDEFINED",      "FLOAT",    "UINT8",        "INT8",           "UINT16",
+                                      "INT16",          "INT32",    "INT64",        "STRING",         "BOOL",
+                                      "FLOAT16",        "DOUBLE",   "UINT32",       "UINT64",         "COMPLEX64",
+                                      "COMPLEX128",     "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2",
+                                      "FLOAT8E5M2FNUZ", "UINT4",    "INT4",         "FLOAT4E2M1"};
+  return type >= 0 && (size_t)type < sizeof names / sizeof *names ? names[type] : "an unknown one";
+}
+
 bool cvy_onnx_elems(const cvy_onnx_tensor *tensor, size_t *n) {
   *n = 1;
   for (size_t i = 0; i < tensor->n_dims; i++) {
@@ -172,10 +181,8 @@ cvy_status cvy_onnx_floats(const cvy_onnx_file *file, const cvy_onnx_tensor *t, 
   *out = NULL;
   CVY_REQUIRE(
       type == CVY_ONNX_FLOAT || type == CVY_ONNX_DOUBLE || type == CVY_ONNX_FLOAT16 || type == CVY_ONNX_BFLOAT16,
-      CVY_E_UNSUPPORTED,
-      "%s: tensor '%s' is of ONNX's type %d: FLOAT (1), FLOAT16 (10), DOUBLE (11) and BFLOAT16 (16) "
-      "can be weights",
-      file->path, name, type);
+      CVY_E_UNSUPPORTED, "%s: tensor '%s' is of type %s: expected FLOAT, FLOAT16, DOUBLE or BFLOAT16", file->path, name,
+      cvy_onnx_type_name(type));
   CVY_REQUIRE(cvy_onnx_elems(t, &n), CVY_E_FORMAT,
               "%s: the dimensions of tensor '%s' are negative, or more than 2^31 values", file->path, name);
   const size_t size = n * elem_bytes(type);
