@@ -21,13 +21,13 @@ import onnx_file             # noqa: E402
 
 
 def write_pictures(folder):
-    """Three classes of twelve pictures each, for training and test."""
+    """Three classes that differ in brightness: 120 pictures each for training, 12 for test."""
     for part in ("train", "test"):
         for kind in range(3):
             os.makedirs(os.path.join(folder, part, f"kind{kind}"))
-            for i in range(12):
+            for i in range(120 if part == "train" else 12):
                 with open(os.path.join(folder, part, f"kind{kind}", f"{i}.ppm"), "wb") as f:
-                    f.write(b"P6\n64 64\n255\n" + bytes((i * 7 + kind * 80 + k % 3) % 256 for k in range(64 * 64 * 3)))
+                    f.write(b"P6\n64 64\n255\n" + bytes(i % 12 * 5 + kind * 80 + (k * (i + 3) >> 4) % 16 for k in range(64 * 64 * 3)))
 
 
 def page_lines():
@@ -54,6 +54,7 @@ def test_onnx_readme(at):
     write_pictures(at("pictures"))
     os.chdir(at(""))
     warnings.filterwarnings("ignore")       # of the exporter
+    torch.manual_seed(1)
     names, lines = {}, page_lines()
     check([program for program, _ in lines].count("convoy") == 2, f"README.md: {lines}")
     for program, line in lines:
@@ -63,8 +64,10 @@ def test_onnx_readme(at):
         words = shlex.split(line)[1:]
         if words[0] == "train":
             words[words.index("--devices") + 1] = DEVICE
-            words += ["--epochs", "1", "--quiet"]
-        expect(0, *words)
+            words += ["--epochs", "4"]
+        done = expect(0, *words)
+        accuracy = re.search(r"^test acc: ([\d.]+)", done.stdout, re.M)
+        check(words[0] != "train" or (accuracy and float(accuracy.group(1)) >= 0.9), "README.md's example learns", done)
     check(not names["net"].training, "README.md: the network is for inference at the end")
 
 
