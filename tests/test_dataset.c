@@ -279,6 +279,31 @@ static cvy_data *load_data(check_device *d, const char *name, const cvy_data_par
   return check_own(d, data, check_close_data);
 }
 
+/* As other unpackers name them: with a dot, and in a folder of the same name; a folder alone is no file. */
+CHECK_TEST(other_names) {
+  for (int form = 0; form < 3; form++) {
+    const char *const dir = check_path("form%d", form);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    write_set(dir, 3);
+    for (int i = 0; i < 4; i++) {
+      char from[PATH_MAX], name[64], to[PATH_MAX];
+      snprintf(name, sizeof name, "%s", names[i]);
+      if (form > 0) *strstr(name, "-idx") = '.';
+      snprintf(from, sizeof from, "%s/%s", dir, names[i]);
+      snprintf(to, sizeof to, "%s/%s", dir, form == 2 ? "aside" : name);
+      assert_int_equal(rename(from, to), 0);
+      if (form < 2) continue;
+      snprintf(from, sizeof from, "%s/%s", dir, name);
+      assert_int_equal(mkdir(from, 0700), 0);
+      snprintf(from, sizeof from, "%s/%s/%s", dir, name, name);
+      assert_int_equal(rename(to, from), 0);
+    }
+    const cvy_data *const data = load_data(d, dir, NULL);
+    assert_true(data->train.n == 4 && data->test.n == 3 && data->classes == 3);
+    check_case_end(d);
+  }
+}
+
 CHECK_TEST(folder_errors) {
   uint8_t b[256];
   cvy_data *data;

@@ -282,6 +282,14 @@ CHECK_TEST(folder_names) {
       {{"a/train/1", "a/test/1", "b/train/1", "b/test/1"}, 0, 0, 0, 0, "/a would be a class"},
       {{"x/y/Train/a/1", "x/y/Valid/a/1", "z/1"}, 0, 0, 0, 0, "its folders x/y/Train and x/y/Valid"},
       {{"Training/a/1", "Test/c/1"}, 0, 0, 0, 0, "Training does not have"},
+      {{"train/caf\u00e9/1", "test/cafe\u0301/1", "train/tea/1", "test/tea/1"},
+       0,
+       0,
+       0,
+       0,
+       "there has other bytes, which may look the same (Unicode's forms NFC and NFD): 63 61 66 c3 a9, and here: 63 61 "
+       "66 "
+       "65 cc 81"},
   };
   for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
     cvy_data *data;

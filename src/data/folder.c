@@ -265,6 +265,45 @@ static int find_class(const cvy_folder *f, const char *name) {
   return found ? (int)(found - f->classes) : -1;
 }
 
+static bool is_ascii(const char *name) {
+  while (*name && (unsigned char)*name < 0x80) name++;
+  return !*name;
+}
+
+static void add_bytes(cvy_text *text, const char *name) {
+  for (; *name; name++) cvy_text_add(text, " %02x", (unsigned char)*name);
+}
+
+/* A class of the training set that another set lacks, when it is the only one with a name beyond ASCII: it may be the
+ * same name in the other of Unicode's forms, as archives of macOS have it. NULL: there is none, or several. */
+static const char *find_lookalike(const cvy_folder *f, const names *others) {
+  const char *only = NULL;
+  for (int i = 0; i < f->n_classes; i++) {
+    const char *const name = f->classes[i];
+    bool is_there = is_ascii(name);
+    for (size_t k = 0; k < others->n && !is_there; k++) is_there = strcmp(name, others->at[k]) == 0;
+    if (is_there) continue;
+    if (only) return NULL;
+    only = name;
+  }
+  return only;
+}
+
+static cvy_status refuse_class(const cvy_folder *f, const char *full, const char *train, const names *here,
+                               const char *name) {
+  cvy_text bytes = {0};
+  const char *const other = is_ascii(name) ? NULL : find_lookalike(f, here);
+  if (other) {
+    cvy_text_add(&bytes, "; '%s' there has other bytes, which may look the same (Unicode's forms NFC and NFD):", other);
+    add_bytes(&bytes, other);
+    cvy_text_add(&bytes, ", and here:");
+    add_bytes(&bytes, name);
+  }
+  cvy_log_error("%s has the class '%s', which %s/%s does not have%s", full, name, f->dir, train, cvy_text_get(&bytes));
+  cvy_text_clear(&bytes);
+  return CVY_E_FORMAT;
+}
+
 /* Classes whose names are all those of parts would train a network that tells the parts from each other. */
 static cvy_status refuse_part_names(const char *full, const names *classes) {
   cvy_status status = CVY_OK;
@@ -306,8 +345,7 @@ static cvy_status list_set(cvy_folder *f, const char *below, int set, const char
     const char *const name = set == CVY_SET_OF_TRAIN ? f->classes[i] : classes.at[i];
     const int label = find_class(f, name);
     const size_t before = f->n;
-    CVY_REQUIRE(label >= 0, CVY_E_FORMAT, "%s has the class '%s', which %s/%s does not have", full, name, f->dir,
-                train);
+    if (label < 0) CVY_TRY(refuse_class(f, full, train, &classes, name));
     path = join(below, name);
     CVY_REQUIRE(path, CVY_E_MEMORY, "no memory for the names of files");
     CVY_TRY(list_class(f, path, set, label));

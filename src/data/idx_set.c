@@ -2,6 +2,7 @@
  * Data sets of idx files: MNIST's, Fashion-MNIST's, and a user's own. */
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "src/base/env.h"
 #include "src/base/file.h"
@@ -18,15 +19,29 @@ typedef struct idx_files {
   cvy_idx pending[CVY_SETS];
 } idx_files;
 
-/* dir/name or dir/name.gz for one of `names` (NULL-terminated), whichever is there first; false: none, or the path is
- * too long. */
-static bool find_file(const char *dir, const char *const *names, char path[PATH_MAX]) {
+/* dir/name, or dir/name/name as some unpackers leave it; each plain or .gz. */
+static bool is_there(const char *dir, const char *name, char path[PATH_MAX]) {
   static const char *const endings[] = {"", ".gz"};
-  for (; *names; names++)
-    for (int e = 0; e < 2; e++) {
-      const int n = snprintf(path, PATH_MAX, "%s/%s%s", dir, *names, endings[e]);
-      if (n > 0 && n < PATH_MAX && cvy_file_exists(path)) return true;
-    }
+  for (int e = 0; e < 4; e++) {
+    const bool inside = e >= 2;
+    const int n =
+        snprintf(path, PATH_MAX, "%s/%s%s%s%s", dir, inside ? name : "", inside ? "/" : "", name, endings[e % 2]);
+    const cvy_file_kind kind = n > 0 && n < PATH_MAX ? cvy_file_kind_of(path) : CVY_FILE_MISSING;
+    if (kind != CVY_FILE_MISSING && kind != CVY_FILE_FOLDER) return true;
+  }
+  return false;
+}
+
+/* One of `names` (NULL-terminated), whichever is there first, also with a dot as some unpackers and Kaggle's copy have
+ * it: train-images.idx3-ubyte. False: none, or the path is too long. */
+static bool find_file(const char *dir, const char *const *names, char path[PATH_MAX]) {
+  char dotted[32];
+  for (; *names; names++) {
+    snprintf(dotted, sizeof dotted, "%s", *names);
+    char *const idx = strstr(dotted, "-idx");
+    if (idx) *idx = '.';
+    if (is_there(dir, *names, path) || is_there(dir, dotted, path)) return true;
+  }
   return false;
 }
 
