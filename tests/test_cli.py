@@ -446,7 +446,8 @@ def test_quickstart(at):
 
 def test_nodevice(at):
     """No OpenCL at all: exit 1, why, and what to install."""
-    why = "(OCL_ICD_VENDORS) has no .icd file: no OpenCL driver is installed."
+    has_usual = bool(glob.glob("/etc/OpenCL/vendors/*.icd"))
+    why = "(OCL_ICD_VENDORS) has no .icd file" + ("; without the variable the " if has_usual else ": no OpenCL driver is installed.")
     expect(1, "devices", err=("No usable OpenCL device", "  any CPU      "), out="missing: " + NO_DEVICE["OCL_ICD_VENDORS"] + " " + why, env=NO_DEVICE)
     write(at("gone.icd"), "libconvoy-gone.so.1\n")
     dangling = {"OCL_ICD_VENDORS": at()}
@@ -455,6 +456,8 @@ def test_nodevice(at):
     expect(1, "train", *SMALL[:4], err="convoy: warning: " + told, env=dangling)
     done = expect(1, "devices", "--json", env=NO_DEVICE)
     check(json.loads(done.stdout)["devices"] == [], "an empty list", done)
+    expect(1, "devices", out=f"missing: {at('nowhere')} (OCL_ICD_VENDORS) is not there", env={"OCL_ICD_VENDORS": at("nowhere")})
+    expect(1, "train", *SMALL[:4], err=f"convoy: warning: {at('nowhere')} (OCL_ICD_VENDORS) is not there", env={"OCL_ICD_VENDORS": at("nowhere")})
     no_tensors(at("w"))
     for verb in (["train", *SMALL[:4]], ["eval", "--weights", at("w"), *LENET[:4]], ["selftest"], ["tune"]):
         done = expect(1, *verb, err=("no usable OpenCL device", why, "  any CPU      "), env=NO_DEVICE)
@@ -487,6 +490,9 @@ def test_devices(at):
         check("no GPU found" not in done.stderr or f"what may be missing for a GPU: {CONVOY} devices\n" in done.stderr, "where to look", done)
         done = expect(0, "train", *SMALL, "--max-steps", 1, "--no-eval", "--quiet", env=dangling)
         check(done.stderr == "", "quiet", done)
+    if any("Portable Computing Language" in device["platform_name"] for device in data["devices"]):
+        expect(None, "devices", out="missing: PoCL offers no device with POCL_DEVICES=nonsense: unset it", env={"POCL_DEVICES": "nonsense"})
+        expect(None, "devices", out="POCL_CACHE_DIR=/proc/none cannot be used: No such file", env={"POCL_CACHE_DIR": "/proc/none"})
     expect(2, "train", *SMALL[:4], "--devices", "99:0", err=("99:0", data["devices"][0]["id"]))
     expect(2, "train", *SMALL[:4], "--devices", "no such name", err="no such name")
     if not any(device["usable"] and device["kind"] == "GPU" for device in data["devices"]):

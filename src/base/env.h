@@ -27,6 +27,7 @@
   X(HOME, "HOME", SYSTEM, LOADS, "where .cache is without XDG_CACHE_HOME")                                          \
   X(POCL_CACHE_DIR, "POCL_CACHE_DIR", SYSTEM, LOADS,                                                                \
     "PoCL's cache; without it one in /tmp where the usual folder is no use")                                        \
+  X(POCL_DEVICES, "POCL_DEVICES", SYSTEM, PLAIN, "the devices that PoCL offers, which messages name")               \
   X(POCL_KERNEL_CACHE, "POCL_KERNEL_CACHE", SYSTEM, PLAIN,                                                          \
     "0: PoCL keeps no kernels; convoy then compiles none ahead")                                                    \
   X(CUDA_CACHE_DISABLE, "CUDA_CACHE_DISABLE", SYSTEM, PLAIN,                                                        \
