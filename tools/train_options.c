@@ -32,10 +32,9 @@ static const option_row rows[] = {
 
     {.kind = OPTION_GROUP, .help = "Devices"},
     ROW_DEVICES(FIELD,
-                "the team: auto (every GPU, else the CPU), all, gpu, cpu, or terms with commas: 0:1 "
-                "(platform:device), nvidia, amd or intel (its GPUs, else its CPU), a part of a name; each may end in "
-                "*4 (four replicas), /1+1 (sub-devices with "
-                "these many compute units), /=2 (equal parts)"),
+                "the team: auto (GPUs, else the CPU), all, gpu, cpu, nvidia, amd, intel (GPUs, else the CPU), 0:1 "
+                "(platform:device), part of a name; several by commas, with *4 (replicas), /1+1 (parts of 1 and 1 "
+                "units), /=2 (equal parts)"),
     {.kind = OPTION_PARSE,
      .name = "split",
      FIELD(split),

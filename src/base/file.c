@@ -258,6 +258,10 @@ static size_t kept_of_name(const char *name) {
 static int make_aside(const char *path, mode_t mode, char aside[PATH_MAX]) {
   const char *const slash = strrchr(path, '/'), *const name = slash ? slash + 1 : path;
   const size_t kept = (size_t)(name - path) + kept_of_name(name);
+  if (strlen(name) > NAME_MAX) { /* no rename could give it this name */
+    errno = ENAMETOOLONG;
+    return -1;
+  }
   for (int i = 0; i < ASIDE_TRIES; i++) {
     uint32_t bits;
     if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) bits = (uint32_t)cvy_clock_ns();

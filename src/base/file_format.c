@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Sources: ZIP: APPNOTE 6.3.10, 4.3.7. Python's pickles: PEP 3154, and pickletools. NumPy: numpy.lib.format. HDF5: File
- * Format Specification 3.0, II.A. Git LFS: docs/spec.md. GGUF: ggml's docs/gguf.md. Darknet: parser.c, save_weights. */
+ * Format Specification 3.0, II.A. Git LFS: docs/spec.md. GGUF: ggml's docs/gguf.md. Darknet: its function
+ * save_weights. */
 #include "src/base/file_format.h"
 
 #include <string.h>
@@ -122,7 +123,7 @@ static const kind *kind_of_text(head h) {
 
 static const kind *find(head h, const char *path, bool wants_network) {
   static const char newer_darknet[] = "\0\0\0\0\2\0\0", older_darknet[] = "\0\0\0\0\1\0\0";
-  if (is_safetensors(h)) return wants_network ? &weights : NULL; /* whatever its length looks like */
+  if (is_safetensors(h)) return wants_network ? &weights : NULL; /* a length may have any bytes */
   if (HAS(0, "PK\3\4")) return kind_of_zip(h);
   if (HAS(0, "\x93NUMPY")) return &npy;
   if (HAS(0, "\x89HDF\r\n\x1a\n")) return &hdf5;
