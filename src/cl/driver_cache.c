@@ -62,7 +62,7 @@ void cvy_driver_cache_explain(const cvy_device_info *device, bool always) {
   } else if (statvfs(folder, &disk) == 0) {
     const double free_mib = (double)disk.f_bavail * (double)disk.f_frsize / MIB;
     if (always || free_mib < LITTLE_MIB)
-      cvy_log_error("the driver keeps its compiled kernels in %s, where %.3g MiB are free; %s names another folder",
+      cvy_log_error("the driver keeps its compiled kernels in %s, where %.0f MiB are free; %s names another folder",
                     folder, free_mib, variable);
   }
 }
