@@ -126,7 +126,9 @@ static void wait_and_read(cvy_tcp *t, bool at_once) {
     cvy_tcp_peer *const p = &t->peers[ranks[i]];
     if (fds[i].revents & (POLLOUT | POLLERR | POLLHUP)) p->blocked = false;
     if (!(fds[i].revents & ~POLLOUT)) continue;
-    if (p->lost) p->ended = true; /* nothing of it matters any more */
+    /* Data of a lost node do not matter any more. It may have been lost since the poll, by a caller: then this node's
+     * word on that (CVY_FRAME_CUT) still has to go, without which the other takes this one's process for ended. */
+    if (p->lost) p->ended |= (fds[i].revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
     else if (p->left || t->closing) cvy_tcp_read_away(p);
     else cvy_tcp_read(t, p);
   }
