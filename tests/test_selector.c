@@ -233,6 +233,15 @@ CHECK_TEST(suffixes) {
   refuse(m, "0:0/1+1", CVY_E_ARGUMENT, "cannot be cut into parts");
 }
 
+CHECK_TEST(meaning_gpus) {
+  static const char *const gpus[] = {"gpu", "0:0,GPU*2", "nvidia", "nvidia cuda", "AMD", "cpu,Intel/1+1"};
+  static const char *const others[] = {"auto", "all", "cpu", "0:0", "pocl", ""};
+  for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++)
+    if (!cvy_selector_means_gpus(gpus[i])) check_fail(d, "'%s' does not mean GPUs", gpus[i]);
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (cvy_selector_means_gpus(others[i])) check_fail(d, "'%s' means GPUs", others[i]);
+}
+
 /* Threads that wait for a card leave the cores to a CPU of the same team. */
 CHECK_TEST(asleep) {
   static const struct {

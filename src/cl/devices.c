@@ -11,21 +11,13 @@
 #include "src/cl/fft.h"
 #include "src/cl/selector.h"
 
-/* Of a selector: a term of it means GPUs. */
-static bool means_gpus(const char *selector) {
-  static const char *const words[] = {"gpu", "nvidia", "amd", "intel"};
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    if (strcasestr(selector, words[i])) return true;
-  return false;
-}
-
 /* Why there is no device, or no GPU where the selector means one, a warning each, and how to get one. */
 static void tell_none(const cvy_device_list *list, const char *selector) {
   char text[4096];
   bool has_cpu = false;
   for (int i = 0; i < list->n; i++) {
     if (!list->items[i].usable) continue;
-    if (list->items[i].kind != CVY_DEVICE_CPU || !means_gpus(selector)) return;
+    if (list->items[i].kind != CVY_DEVICE_CPU || !cvy_selector_means_gpus(selector)) return;
     has_cpu = true;
   }
   cvy_device_missing_drivers(list, text, sizeof text);

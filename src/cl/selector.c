@@ -63,13 +63,16 @@ static const char *find_word(const char *const *words, size_t n, const char *tex
     if (!strcasecmp(words[i], text)) return words[i];
   return NULL;
 }
-static const char *kind_word(const char *text) {
-  static const char *const kinds[] = {"auto", "all", "gpu", "cpu"};
-  return find_word(kinds, sizeof kinds / sizeof *kinds, text);
-}
-static const char *vendor_word(const char *text) {
-  static const char *const vendors[] = {"nvidia", "amd", "intel"};
-  return find_word(vendors, sizeof vendors / sizeof *vendors, text);
+static const char *const kinds[] = {"auto", "all", "gpu", "cpu"}, *const vendors[] = {"nvidia", "amd", "intel"};
+enum { N_KINDS = sizeof kinds / sizeof *kinds, N_VENDORS = sizeof vendors / sizeof *vendors };
+static const char *kind_word(const char *text) { return find_word(kinds, N_KINDS, text); }
+static const char *vendor_word(const char *text) { return find_word(vendors, N_VENDORS, text); }
+
+bool cvy_selector_means_gpus(const char *text) {
+  if (contains(text, "gpu")) return true;
+  for (int i = 0; i < N_VENDORS; i++)
+    if (contains(text, vendors[i])) return true;
+  return false;
 }
 
 /* A decimal number of [1, max] at *at, which moves behind it. */

@@ -16,4 +16,7 @@
 cvy_status cvy_select(const cvy_device_list *list, const char *text, cvy_selected_device **selected, int *n,
                       bool *fell_back_to_cpu);
 
+/* A term of the text has `gpu` or a vendor's word in it, as a part of a name, too. */
+bool cvy_selector_means_gpus(const char *text);
+
 #endif
