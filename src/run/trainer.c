@@ -17,6 +17,7 @@
 #include "src/run/muster.h"
 #include "src/run/resume.h"
 #include "src/run/statistics_check.h"
+#include "src/run/train_params.h"
 #include "src/team/precise_bn.h"
 #include "src/team/publish.h"
 #include "src/team/rebalance.h"
@@ -303,7 +304,7 @@ fail:
 
 /* ---- epochs ---- */
 
-static bool wants(const trainer *t, cvy_set set) { return !t->p.no_eval && cvy_set_samples(t->data, set)->n > 0; }
+static bool wants(const trainer *t, cvy_set set) { return cvy_train_wants(&t->p, t->data, set); }
 
 /* Accuracy on a set; negative if it is not wanted or the run is being stopped: then the checkpoint comes first. */
 static cvy_status measure(trainer *t, cvy_set set, double *accuracy) {
@@ -322,11 +323,6 @@ static cvy_status measure(trainer *t, cvy_set set, double *accuracy) {
   t->stopping = true;
   return CVY_OK;
 }
-
-static bool judges(const trainer *t) { return t->p.save_best || t->p.patience > 0; }
-
-/* The set by which the best epoch is chosen. */
-static cvy_set judge_set(const trainer *t) { return t->data->val.n > 0 ? CVY_SET_VAL : CVY_SET_TEST; }
 
 /* Writes --save-best. A failure does not end the run: the disk may have room at the next better epoch. */
 static cvy_status write_best(trainer *t) {
@@ -350,7 +346,7 @@ fail:
  * run goes on. */
 static cvy_status judge(trainer *t, double accuracy, bool *best) {
   *best = false;
-  if (!judges(t) || accuracy < 0) return CVY_OK;
+  if (!cvy_train_judges(&t->p) || accuracy < 0) return CVY_OK;
   *best = cvy_best_judge(&t->at, accuracy);
   t->result.out_of_patience = cvy_best_is_past(&t->at, t->p.patience);
   return *best && t->p.save_best ? write_best(t) : CVY_OK;
@@ -361,8 +357,8 @@ static cvy_status judge_belated(trainer *t) {
   cvy_status status = CVY_OK;
   double accuracy;
   bool best;
-  if (!judges(t) || t->at.epoch_batches > 0 || t->at.epoch <= t->at.judged_epochs) return CVY_OK;
-  CVY_TRY(measure(t, judge_set(t), &accuracy));
+  if (!cvy_train_judges(&t->p) || t->at.epoch_batches > 0 || t->at.epoch <= t->at.judged_epochs) return CVY_OK;
+  CVY_TRY(measure(t, cvy_train_judge_set(t->data), &accuracy));
   CVY_TRY(judge(t, accuracy, &best));
 fail:
   return status;
@@ -374,15 +370,14 @@ static void next_epoch(cvy_run_position *at) {
   at->epoch_loss_sum = 0;
 }
 
+/* At the run's end the head may save the weights, and the other nodes are not there then. */
+static cvy_status keep_for_head(trainer *t) { return chain_of(t) ? keep_state(t) : CVY_OK; }
+
 /* Once. */
-static cvy_status tell_trained(trainer *t) {
-  cvy_status status = CVY_OK;
-  if (t->is_told || !run_is_over(t)) return CVY_OK;
-  if (chain_of(t)) CVY_TRY(keep_state(t)); /* the head may save the weights: the other nodes are not there then */
+static void tell_trained(trainer *t) {
+  if (t->is_told || !run_is_over(t)) return;
   t->is_told = true;
   if (t->p.on_trained) t->p.on_trained(t->p.user);
-fail:
-  return status;
 }
 
 static cvy_status end_epoch(trainer *t, bool complete) {
@@ -398,7 +393,8 @@ static cvy_status end_epoch(trainer *t, bool complete) {
       .seconds = (t->epoch_ms - (t->at.epoch == t->first_epoch ? t->start_ms : 0)) * 1e-3,
       .full = complete && t->epoch_whole};
   if (complete) next_epoch(&t->at);
-  CVY_TRY(tell_trained(t));
+  if (run_is_over(t)) CVY_TRY(keep_for_head(t));
+  tell_trained(t);
   CVY_TRY(measure(t, CVY_SET_VAL, &e.val_acc));
   if (t->data->val.n == 0) CVY_TRY(measure(t, CVY_SET_TEST, &e.test_acc));
   if (complete) CVY_TRY(judge(t, t->data->val.n > 0 ? e.val_acc : e.test_acc, &e.best));
@@ -473,9 +469,9 @@ static cvy_status run(trainer *t) {
     const bool complete = t->at.epoch_batches == t->steps_per_epoch;
     if (complete || !t->stopping) CVY_TRY(end_epoch(t, complete));
   }
-  if (chain_of(t)) CVY_TRY(keep_state(t)); /* the head may save the weights: the other nodes are not there then */
+  if (!t->is_told) CVY_TRY(keep_for_head(t));
   CVY_TRY(save_checkpoint(t, true));
-  CVY_TRY(tell_trained(t)); /* out of patience */
+  tell_trained(t); /* out of patience */
   if (renews && run_is_over(t) && !t->stopping) {
     CVY_TRY(renew_running(t));
     CVY_TRY(measure_end(t));
@@ -483,47 +479,6 @@ static cvy_status run(trainer *t) {
   const bool over =
       run_is_over(t) && (t->result.test_acc >= 0 || !wants(t, CVY_SET_TEST)) && t->result.precise_bn == t->p.precise_bn;
   if (t->stopping && !over) status = CVY_E_INTERRUPTED;
-fail:
-  return status;
-}
-
-static cvy_status take_params(trainer *t, const cvy_train_params *params) {
-  cvy_status status = CVY_OK;
-  t->p = params ? *params : (cvy_train_params){0};
-  if (t->p.epochs == 0) t->p.epochs = 10;
-  if (t->p.lr == 0) t->p.lr = 0.1f;
-  t->at.seed = t->p.seed;
-  if (t->p.keep == 0) t->p.keep = CVY_KEEP;
-  CVY_REQUIRE(t->p.epochs > 0, CVY_E_ARGUMENT, "%d epochs: must be at least 1", t->p.epochs);
-  CVY_REQUIRE(isfinite(t->p.lr) && t->p.lr > 0, CVY_E_ARGUMENT, "learning rate %g: must be a finite number above 0",
-              (double)t->p.lr);
-  CVY_REQUIRE(t->p.max_steps >= 0 && t->p.verify_every >= 0 && t->p.checkpoint_every >= 0 && t->p.patience >= 0 &&
-                  t->p.keep >= 1,
-              CVY_E_ARGUMENT,
-              "max_steps, verify_every, checkpoint_every and patience must be 0 or more, keep 1 or more");
-  CVY_REQUIRE(!judges(t) || wants(t, judge_set(t)), CVY_E_ARGUMENT,
-              "%s: there is nothing to choose the best epoch by (%s)", t->p.save_best ? "save_best" : "patience",
-              t->p.no_eval ? "no_eval" : "neither a validation set nor a test set");
-  CVY_REQUIRE(!judges(t) || !t->team->params.no_sync, CVY_E_ARGUMENT,
-              "a team without exchange (no_sync) does not train: no epoch is better than another");
-  bool bars;
-  const char *const caveat = cvy_net_caveat(t->team->net, &bars);
-  CVY_REQUIRE(!bars, CVY_E_UNSUPPORTED, "this network is not trained: %s", caveat);
-  CVY_REQUIRE(t->p.precise_bn >= 0, CVY_E_ARGUMENT, "precise_bn of %d batches: must be 0 or more", t->p.precise_bn);
-  CVY_REQUIRE(t->p.precise_bn == 0 || cvy_layout_moves(t->team->layout), CVY_E_ARGUMENT,
-              "precise_bn: the network has no batch normalisation whose running values training changes%s",
-              t->team->layout->n_running > 0 ? " (all are frozen)" : "");
-  CVY_REQUIRE(t->p.precise_bn == 0 || !t->team->params.no_sync, CVY_E_ARGUMENT,
-              "precise_bn: a team without exchange (no_sync) does not train");
-  CVY_REQUIRE(!t->team->params.no_sync || !t->p.checkpoint_dir, CVY_E_ARGUMENT,
-              "a team without exchange (no_sync) does not train: there is nothing to keep in a checkpoint");
-  CVY_REQUIRE(!t->p.resume || t->p.checkpoint_dir, CVY_E_ARGUMENT, "resuming needs a checkpoint folder");
-  CVY_REQUIRE(t->data->train.n > 0, CVY_E_ARGUMENT, "data set %s has no training samples", t->data->name);
-  CVY_REQUIRE(!t->p.drop_last || t->data->train.n >= t->team->params.batch, CVY_E_ARGUMENT,
-              "drop_last: nothing is left of %d training samples in batches of %d; choose a batch of at most %d",
-              t->data->train.n, t->team->params.batch, t->data->train.n);
-  CVY_REQUIRE(t->team->data == t->data, CVY_E_ARGUMENT,
-              "data set %s is not attached to the team: call cvy_team_attach first", t->data->name);
 fail:
   return status;
 }
@@ -571,7 +526,8 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
                .stops_after = -1,
                .keeps_after = -1,
                .result = {.test_acc = -1, .val_acc = -1, .best_epoch = -1, .checkpoint_step = -1, .last_loss = NAN}};
-  CVY_TRY(take_params(&t, params));
+  CVY_TRY(cvy_train_params_take(team, data, params, &t.p));
+  t.at.seed = t.p.seed;
   const int n = data->train.n, batch = team->params.batch, rest = t.p.drop_last ? 0 : n % batch;
   t.steps_per_epoch = n / batch + (rest > 0);
   CVY_TRY(cvy_lr_check(&t.p.schedule, t.steps_per_epoch, t.p.epochs * t.steps_per_epoch));
@@ -591,7 +547,7 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   t.at.step = cvy_ring_next_number(team->ring);
   CVY_TRY(cvy_muster(team, &t.p, &t.at));
   CVY_TRY(take_room_for_answers(&t));
-  if (judges(&t) && data->val.n == 0 && writes(&t))
+  if (cvy_train_judges(&t.p) && data->val.n == 0 && writes(&t))
     cvy_log_warning(
         "there is no validation set: the test set chooses the best epoch, whose accuracy then flatters (--val-split)");
   t.epoch_whole = t.at.epoch_batches == 0;
