@@ -55,6 +55,31 @@ cvy_conv2d_params conv_square_3x3(int n_max, int size, int c, int k, int pad) {
   return p;
 }
 
+const cvy_conv2d_params conv_small = {.n_max = 6,
+                                      .x = {.h = 6, .w = 5, .c = 16, .pitch = 16},
+                                      .k = 16,
+                                      .y_pitch = 16,
+                                      .r = 3,
+                                      .s = 3,
+                                      .stride_h = 1,
+                                      .stride_w = 1,
+                                      .pad_h = 1,
+                                      .pad_w = 1,
+                                      .bias = true,
+                                      .stats = true};
+
+conv_case conv_prologue_case(int flags, int stride) {
+  conv_case c = {.n = 5,
+                 .group_size = 2,
+                 .accumulate = flags % 2,
+                 .p = case_conv2d_params(6, (cvy_shape){6, 5, 20, 32}, 17, 3, stride, 1),
+                 .fill = CASE_FILL_NORMAL};
+  c.p.pad_w = 2;
+  c.p.bias = c.p.stats = true;
+  c.p.prologue = flags;
+  return c;
+}
+
 void conv_case_run(check_device *d, case_rng *r, const conv_case *given) {
   conv2d_case c = {.base.n = given->n,
                    .p = given->p,

@@ -32,6 +32,10 @@ void conv_case_differences(check_device *d, case_rng *r, const cvy_conv2d_params
 
 /* A square 3x3 layer with stride 1, bias and statistics. */
 cvy_conv2d_params conv_square_3x3(int n_max, int size, int c, int k, int pad);
+/* A 3x3 layer, small enough to try every way of its passes. */
+extern const cvy_conv2d_params conv_small;
+/* A 3x3 layer behind a prologue with these flags; its groups of samples end in a smaller one. */
+conv_case conv_prologue_case(int flags, int stride);
 
 /* Under oclgrind, which is a thousand times slower: fewer and smaller. */
 bool conv_in_oclgrind(void);

@@ -47,25 +47,12 @@ fail:
   return status;
 }
 
-static const cvy_conv2d_params small = {.n_max = 6,
-                                        .x = {.h = 6, .w = 5, .c = 16, .pitch = 16},
-                                        .k = 16,
-                                        .y_pitch = 16,
-                                        .r = 3,
-                                        .s = 3,
-                                        .stride_h = 1,
-                                        .stride_w = 1,
-                                        .pad_h = 1,
-                                        .pad_w = 1,
-                                        .bias = true,
-                                        .stats = true};
-
 /* The default and another choice that the tuner tries for a pass; false: there is only one. Libraries' algorithms may
  * be the (bad) default only. */
 static bool two_ways(check_device *d, cvy_conv_pass pass, cvy_conv_choice *standard, cvy_conv_choice *other) {
   cvy_conv_choice list[64];
-  check_ok(cvy_conv2d_default(d->cl, &small, pass, standard));
-  cvy_conv2d_params p = small;
+  check_ok(cvy_conv2d_default(d->cl, &conv_small, pass, standard));
+  cvy_conv2d_params p = conv_small;
   p.algos = (cvy_conv_algo_list){.n = 3, .algo = {CVY_CONV_DIRECT, CVY_CONV_WINOGRAD2, CVY_CONV_WINOGRAD4}};
   const int n = cvy_conv2d_candidates(d->cl, &p, pass, list, 64);
   for (int i = 0; i < n && i < 64; i++) {
@@ -78,7 +65,7 @@ static bool two_ways(check_device *d, cvy_conv_pass pass, cvy_conv_choice *stand
 static void tune(check_device *d, script *s, bool only_missing, cvy_tune_table *table, cvy_tune_report *report) {
   const cvy_tune_params params = {
       .only_missing = only_missing, .stop = &s->stop, .seconds = seconds, .spoil = spoil, .user = s, .budget_s = 600};
-  check_ok(cvy_autotune(d->cl, &small, 1, &params, table, report));
+  check_ok(cvy_autotune(d->cl, &conv_small, 1, &params, table, report));
   assert_int_equal(report->n, 3);
 }
 
@@ -129,7 +116,7 @@ static cvy_conv_choice outcome(check_device *d, script *s, cvy_conv_pass pass, c
   tune(d, s, false, table, &report);
   const cvy_tune_item *const item = item_of(&report, pass);
   assert_int_equal(item->state, CVY_TUNE_DONE);
-  const cvy_tune_entry *const entry = cvy_tune_table_find(table, &small, pass);
+  const cvy_tune_entry *const entry = cvy_tune_table_find(table, &conv_small, pass);
   assert_non_null(entry);
   assert_true(cvy_conv_choice_same(&entry->choice, &item->choice));
   assert_true(cvy_conv_choice_same(&entry->standard, &item->standard));
@@ -213,9 +200,9 @@ EACH_PASS(only_missing) {
   cvy_tune_report report;
   script s = {.favourite = other, .favourite_s = 1, .standard_s = 3, .other_s = 2};
   cvy_tune_entry known = {.n = 3, .pass = pass, .choice = other, .standard = standard};
-  cvy_tune_shape_text(&small, pass, known.shape);
+  cvy_tune_shape_text(&conv_small, pass, known.shape);
   check_ok(cvy_tune_table_put(table, &known));
-  assert_false(cvy_tune_is_missing(d->cl, table, &small, pass));
+  assert_false(cvy_tune_is_missing(d->cl, table, &conv_small, pass));
   tune(d, &s, true, table, &report);
   assert_int_equal(item_of(&report, pass)->state, CVY_TUNE_KNOWN);
   assert_true(cvy_conv_choice_same(&item_of(&report, pass)->choice, &other));
@@ -230,7 +217,7 @@ EACH_PASS(only_missing) {
 /* The clock's own times: from bad defaults something that is not slower is found. */
 CHECK_TEST(clock) {
   begin();
-  cvy_conv2d_params p[2] = {small, small};
+  cvy_conv2d_params p[2] = {conv_small, conv_small};
   p[1].no_backward_data = true;                                        /* its passes are among the first one's */
   script hopeless = {.favourite_s = 9, .standard_s = 1, .other_s = 9}; /* one run of each is enough for a simulator */
   if (conv_in_oclgrind()) p[0].n_max = p[1].n_max = 1;
@@ -263,7 +250,7 @@ CHECK_TEST(instance) {
       cvy_net_conv2d(net, cvy_net_input(net), "c1", &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}, .pad = {1, 1}});
   x = cvy_net_conv2d(net, x, "c2", &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}, .pad = {1, 1}});
   check_ok(cvy_net_finish(net, cvy_net_linear(net, x, "l", 10, true)));
-  cvy_conv2d_params p = small;
+  cvy_conv2d_params p = conv_small;
   p.stats = false;
   cvy_conv_choice standard, other;
   if (two_ways(d, CVY_CONV_FORWARD, &standard, &other)) {

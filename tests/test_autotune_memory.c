@@ -3,19 +3,8 @@
 #include <stdio.h>
 
 #include "src/ops/autotune.h"
-#include "tests/check.h"
+#include "tests/conv_case.h"
 #include "tests/layer_words.h"
-
-static const cvy_conv2d_params small = {.n_max = 6,
-                                        .x = {.h = 6, .w = 5, .c = 16, .pitch = 16},
-                                        .k = 16,
-                                        .y_pitch = 16,
-                                        .r = 3,
-                                        .s = 3,
-                                        .stride_h = 1,
-                                        .stride_w = 1,
-                                        .pad_h = 1,
-                                        .pad_w = 1};
 
 /* All are equally fast: one run of each would do, and nothing depends on the machine. */
 static double seconds(void *user, const cvy_tune_item *item, const cvy_conv_choice *choice, int run) { return 1; }
@@ -31,7 +20,7 @@ CHECK_TEST(each_buffer) {
     check_log_clear();
     layer_words(check_text("fail-once=all:buffer:%d:-4", k));
     const cvy_status status =
-        cvy_autotune(d->cl, &small, 1, &(cvy_tune_params){.seconds = seconds, .budget_s = 600}, table, &report);
+        cvy_autotune(d->cl, &conv_small, 1, &(cvy_tune_params){.seconds = seconds, .budget_s = 600}, table, &report);
     layer_words(NULL);
     if (status == CVY_OK) {
       int now = 0;

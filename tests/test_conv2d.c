@@ -163,21 +163,9 @@ static void test_one_filter(check_device *d) {
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     case_rng r = check_rng_make(d, 2500 + (int)i);
     const int channels = sizes[i][2];
-    const conv_case c = {.n = 2,
-                         .p = {.n_max = 2,
-                               .x = {sizes[i][0], sizes[i][1], channels, cvy_pitch_of(channels)},
-                               .k = 1,
-                               .y_pitch = cvy_pitch_of(1),
-                               .r = 3,
-                               .s = 3,
-                               .stride_h = 1,
-                               .stride_w = 1,
-                               .pad_h = 1,
-                               .pad_w = 1,
-                               .bias = true,
-                               .algos = direct_only},
-                         .accumulate = true,
-                         .fill = CASE_FILL_NORMAL};
+    const cvy_shape x = {sizes[i][0], sizes[i][1], channels, cvy_pitch_of(channels)};
+    conv_case c = {.n = 2, .p = case_conv2d_params(2, x, 1, 3, 1, 1), .accumulate = true, .fill = CASE_FILL_NORMAL};
+    c.p.bias = true, c.p.algos = direct_only;
     run_case(d, &r, &c);
     if (d->cpu_shaped) assert_string_equal(conv_case_took(CVY_CONV_BACKWARD_DATA), "direct_cpu");
   }
@@ -187,24 +175,10 @@ static void test_one_filter(check_device *d) {
 static void test_prologue(check_device *d) {
   for (int flags = conv_in_oclgrind() ? 5 : 1; flags <= 7; flags++) {
     case_rng r = check_rng_make(d, 2000 + flags);
-    const conv_case c = {.n = 5,
-                         .group_size = 2,
-                         .accumulate = flags % 2,
-                         .p = {.n_max = 6,
-                               .x = {6, 5, 20, 32},
-                               .k = 17,
-                               .y_pitch = 32,
-                               .r = 3,
-                               .s = 3,
-                               .stride_h = 1 + flags % 2,
-                               .stride_w = 1,
-                               .pad_h = 1,
-                               .pad_w = 2,
-                               .bias = true,
-                               .stats = true,
-                               .prologue = flags,
-                               .algos = direct_only},
-                         .fill = flags == 3 ? CASE_FILL_INTEGERS : CASE_FILL_NORMAL};
+    conv_case c = conv_prologue_case(flags, 1);
+    c.p.stride_h = 1 + flags % 2;
+    c.p.algos = direct_only;
+    if (flags == 3) c.fill = CASE_FILL_INTEGERS;
     run_case(d, &r, &c);
   }
 }
@@ -230,16 +204,7 @@ static void test_reference(check_device *d) {
 
 /* ---- wrong use ---- */
 
-static const cvy_conv2d_params good = {.n_max = 2,
-                                       .x = {5, 5, 3, 16},
-                                       .k = 4,
-                                       .y_pitch = 16,
-                                       .r = 3,
-                                       .s = 3,
-                                       .stride_h = 1,
-                                       .stride_w = 1,
-                                       .pad_h = 1,
-                                       .pad_w = 1};
+static cvy_conv2d_params good_params(void) { return case_conv2d_params(2, (cvy_shape){5, 5, 3, 16}, 4, 3, 1, 1); }
 
 static void test_bad_shapes(check_device *d) {
   static const struct {
@@ -269,13 +234,13 @@ static void test_bad_shapes(check_device *d) {
 #undef FIELD
   };
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-    cvy_conv2d_params p = good;
+    cvy_conv2d_params p = good_params();
     cvy_conv2d *op = NULL;
     memcpy((char *)&p + wrong[i].at, &wrong[i].value, sizeof(int));
     check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_ARGUMENT, wrong[i].text);
     assert_null(op);
   }
-  cvy_conv2d_params p = good;
+  cvy_conv2d_params p = good_params();
   cvy_conv2d *op = NULL;
   cvy_shape y;
   check_fails(cvy_conv2d_create(NULL, &p, &op), CVY_E_ARGUMENT, "null");
@@ -283,7 +248,7 @@ static void test_bad_shapes(check_device *d) {
   check_fails(cvy_conv2d_output_shape(NULL, &y), CVY_E_ARGUMENT, "null");
   p.k = p.y_pitch = 1 << 28;
   check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_ARGUMENT, "32-bit");
-  p = good, p.algos = (cvy_conv_algo_list){1, {CVY_CONV_WINOGRAD4}}, p.stride_h = 2;
+  p = good_params(), p.algos = (cvy_conv_algo_list){1, {CVY_CONV_WINOGRAD4}}, p.stride_h = 2;
   check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED, "winograd4 cannot do forward of 5x5x3");
   assert_null(op);
   p.algos = (cvy_conv_algo_list){2, {CVY_CONV_WINOGRAD4, CVY_CONV_DIRECT}};
@@ -295,8 +260,8 @@ static void test_bad_shapes(check_device *d) {
 }
 
 static void test_bad_calls(check_device *d) {
-  const cvy_conv2d_params p = good;
-  cvy_conv2d_params rich = good;
+  const cvy_conv2d_params p = good_params();
+  cvy_conv2d_params rich = good_params();
   rich.bias = rich.stats = rich.no_backward_data = true, rich.prologue = CVY_CONV_SCALE | CVY_CONV_RESIDUAL;
   cvy_conv2d *op = NULL, *op2 = NULL, *op3 = NULL;
   check_ok(cvy_conv2d_create(d->cl, &p, &op));
@@ -347,7 +312,7 @@ static void test_bad_calls(check_device *d) {
 
 /* What AUTO takes: by the device's shape, and per pass. */
 static void test_auto(check_device *d) {
-  cvy_conv2d_params p = good;
+  cvy_conv2d_params p = good_params();
   cvy_conv2d *op = NULL;
   check_ok(cvy_conv2d_create(d->cl, &p, &op));
   for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
@@ -359,7 +324,7 @@ static void test_auto(check_device *d) {
     assert_null(strstr(cvy_conv2d_algorithm_name(op, (cvy_conv_pass)pass), "_cpu"));
   cvy_conv2d_destroy(&op);
   case_rng r = check_rng_make(d, 4000);
-  conv_case c = {.n = 2, .p = good, .fill = CASE_FILL_NORMAL};
+  conv_case c = {.n = 2, .p = good_params(), .fill = CASE_FILL_NORMAL};
   c.p.x.pitch = 4, c.p.algos = direct_only; /* backward-data cannot be direct_cpu */
   conv_case_run(d, &r, &c);
   assert_string_equal(conv_case_took(CVY_CONV_BACKWARD_DATA), "direct_simt");

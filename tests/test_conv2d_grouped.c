@@ -151,8 +151,7 @@ static void test_reference(check_device *d) {
 }
 
 static void test_bad_shapes(check_device *d) {
-  static const cvy_conv2d_params good = {
-      .n_max = 2, .x = {5, 5, 12, 16}, .k = 8, .y_pitch = 16, .r = 3, .s = 3, .stride_h = 1, .stride_w = 1};
+  const cvy_conv2d_params good = case_conv2d_params(2, (cvy_shape){5, 5, 12, 16}, 8, 3, 1, 0);
   static const struct {
     size_t at;
     int value;

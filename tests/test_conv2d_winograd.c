@@ -96,21 +96,13 @@ static void test_layers(check_device *d) {
     const size_t at = i / 2;
     if (layers[at].stride == 2 && algos[i % 2] != CVY_CONV_WINOGRAD4) continue;
     case_rng r = check_rng_make(d, 1000 + (int)i);
+    const cvy_shape x = {layers[at].h, layers[at].w, layers[at].c, cvy_pitch_of(layers[at].c)};
     conv_case c = {.n = layers[at].n,
-                   .p = {.n_max = layers[at].n + layers[at].n_more,
-                         .x = {layers[at].h, layers[at].w, layers[at].c, cvy_pitch_of(layers[at].c)},
-                         .k = layers[at].k,
-                         .y_pitch = cvy_pitch_of(layers[at].k),
-                         .r = 3,
-                         .s = 3,
-                         .stride_h = layers[at].stride,
-                         .stride_w = layers[at].stride,
-                         .pad_h = layers[at].pad,
-                         .pad_w = layers[at].pad,
-                         .bias = true,
-                         .stats = at % 4 != 3},
+                   .p = case_conv2d_params(layers[at].n + layers[at].n_more, x, layers[at].k, 3, layers[at].stride,
+                                           layers[at].pad),
                    .accumulate = at % 3 == 0,
                    .fill = CASE_FILL_NORMAL};
+    c.p.bias = true, c.p.stats = at % 4 != 3;
     if (conv_in_oclgrind() && conv_case_work(&c.p, c.n) > 5e5) continue;
     if (!d->cpu_shaped && (conv_case_work(&c.p, c.n) > 2e7 || c.n > 1000)) continue;
     run_case(d, &r, &c, algos[i % 2]);
@@ -122,23 +114,7 @@ static void test_prologue(check_device *d) {
   for (int i = conv_in_oclgrind() ? 10 : 0; i < 14; i++) {
     const int flags = i / 2 + 1, stride = flags % 2 ? 1 : 1 + i % 2; /* F(2x2,3x3) has stride 1 alone */
     case_rng r = check_rng_make(d, 2000 + i);
-    conv_case c = {.n = 5,
-                   .group_size = 2,
-                   .accumulate = flags % 2,
-                   .p = {.n_max = 6,
-                         .x = {6, 5, 20, 32},
-                         .k = 17,
-                         .y_pitch = 32,
-                         .r = 3,
-                         .s = 3,
-                         .stride_h = stride,
-                         .stride_w = stride,
-                         .pad_h = 1,
-                         .pad_w = 2,
-                         .bias = true,
-                         .stats = true,
-                         .prologue = flags},
-                   .fill = CASE_FILL_NORMAL};
+    conv_case c = conv_prologue_case(flags, stride);
     run_case(d, &r, &c, algos[flags % 2]);
   }
 }
@@ -160,17 +136,8 @@ static void test_bound(check_device *d) {
                  x_size = rows * (size_t)c, y_size = y_rows * (size_t)k, w_size = (size_t)9 * (size_t)c * (size_t)k;
     if (stride == 2 && algos[i % 2] != CVY_CONV_WINOGRAD4) continue;
     case_rng r = check_rng_make(d, 3000 + i);
-    const cvy_conv2d_params p = {.n_max = n,
-                                 .x = {side, side, c, c},
-                                 .k = k,
-                                 .y_pitch = k,
-                                 .r = 3,
-                                 .s = 3,
-                                 .stride_h = stride,
-                                 .stride_w = stride,
-                                 .pad_h = 1,
-                                 .pad_w = 1,
-                                 .algos = {2, {algos[i % 2], CVY_CONV_DIRECT}}};
+    cvy_conv2d_params p = case_conv2d_params(n, (cvy_shape){side, side, c, c}, k, 3, stride, 1);
+    p.algos = (cvy_conv_algo_list){2, {algos[i % 2], CVY_CONV_DIRECT}};
     if (!check_case(d, "bound %s fill=%d c=%d k=%d stride=%d", cvy_conv_algo_name(algos[i % 2]), (int)fill, c, k,
                     stride))
       continue;
@@ -199,17 +166,8 @@ static void test_bound(check_device *d) {
 
 /* What cannot be done is refused with its reason, and AUTO passes over it; unknown tiles are passed over too. */
 static void test_refused(check_device *d) {
-  const cvy_conv2d_params good = {.n_max = 64,
-                                  .x = {14, 14, 64, 64},
-                                  .k = 64,
-                                  .y_pitch = 64,
-                                  .r = 3,
-                                  .s = 3,
-                                  .stride_h = 1,
-                                  .stride_w = 1,
-                                  .pad_h = 1,
-                                  .pad_w = 1,
-                                  .inference = true};
+  cvy_conv2d_params good = case_conv2d_params(64, (cvy_shape){14, 14, 64, 64}, 64, 3, 1, 1);
+  good.inference = true;
   for (int i = 0; d->cpu_shaped && i < 2; i++) {
     cvy_conv2d_params p = good;
     cvy_conv2d *op = NULL;
@@ -244,16 +202,9 @@ static void test_auto(check_device *d) {
       {256, 28, 64, 2, CVY_CONV_WINOGRAD4}, {256, 14, 128, 2, CVY_CONV_WINOGRAD4}, {256, 7, 256, 2, CVY_CONV_WINOGRAD4},
       {1, 7, 256, 2, CVY_CONV_DIRECT},      {256, 28, 16, 2, CVY_CONV_DIRECT}};
   for (size_t i = 0; d->cpu_shaped && i < sizeof layers / sizeof *layers; i++) {
-    const cvy_conv2d_params p = {.n_max = layers[i].n,
-                                 .x = {layers[i].side, layers[i].side, layers[i].c, layers[i].c},
-                                 .k = layers[i].stride * layers[i].c,
-                                 .y_pitch = layers[i].stride * layers[i].c,
-                                 .r = 3,
-                                 .s = 3,
-                                 .stride_h = layers[i].stride,
-                                 .stride_w = layers[i].stride,
-                                 .pad_h = 1,
-                                 .pad_w = 1};
+    const cvy_shape x = {layers[i].side, layers[i].side, layers[i].c, layers[i].c};
+    const cvy_conv2d_params p =
+        case_conv2d_params(layers[i].n, x, layers[i].stride * layers[i].c, 3, layers[i].stride, 1);
     cvy_conv2d *op = NULL;
     check_ok(cvy_conv2d_create(d->cl, &p, &op));
     assert_int_equal(cvy_conv2d_chosen(op, CVY_CONV_FORWARD).algo, layers[i].algo);

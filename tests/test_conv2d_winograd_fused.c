@@ -84,19 +84,10 @@ static void test_refused(check_device *d) {
 
 /* Seconds that forward of a square 3x3 layer is expected to take on a card on paper. */
 static double expected_s(cvy_device *card, int size, int channels, cvy_conv_algo algo, int band) {
-  const cvy_conv2d_params p = {.n_max = 256,
-                               .x = {size, size, channels, channels},
-                               .k = channels,
-                               .y_pitch = channels,
-                               .r = 3,
-                               .s = 3,
-                               .stride_h = 1,
-                               .stride_w = 1,
-                               .pad_h = 1,
-                               .pad_w = 1,
-                               .inference = true,
-                               .algos = {1, {algo}},
-                               .choice = {{algo, {band}}}};
+  cvy_conv2d_params p = case_conv2d_params(256, (cvy_shape){size, size, channels, channels}, channels, 3, 1, 1);
+  p.inference = true;
+  p.algos = (cvy_conv_algo_list){1, {algo}};
+  p.choice[CVY_CONV_FORWARD] = (cvy_conv_choice){algo, {band}};
   cvy_conv2d *op = NULL;
   check_ok(cvy_conv2d_create(card, &p, &op));
   const double seconds = cvy_conv2d_expected_of(op, CVY_CONV_FORWARD).seconds;

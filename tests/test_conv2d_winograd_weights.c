@@ -70,21 +70,13 @@ static void test_layers(check_device *d) {
   for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
     for (int which = 0; which < 2; which++) {
       case_rng r = check_rng_make(d, 1000 + (int)i);
-      const conv_case c = {.n = layers[i].n,
-                           .p = {.n_max = layers[i].n + (i % 3 == 0),
-                                 .x = {layers[i].h, layers[i].w, layers[i].c, cvy_pitch_of(layers[i].c)},
-                                 .k = layers[i].k,
-                                 .y_pitch = cvy_pitch_of(layers[i].k),
-                                 .r = 3,
-                                 .s = 3,
-                                 .stride_h = 1,
-                                 .stride_w = 1,
-                                 .pad_h = layers[i].pad_h,
-                                 .pad_w = layers[i].pad_w,
-                                 .bias = true,
-                                 .no_backward_data = true},
-                           .accumulate = i % 2,
-                           .fill = i % 2 ? CASE_FILL_INTEGERS : CASE_FILL_NORMAL};
+      const cvy_shape x = {layers[i].h, layers[i].w, layers[i].c, cvy_pitch_of(layers[i].c)};
+      conv_case c = {.n = layers[i].n,
+                     .p = case_conv2d_params(layers[i].n + (i % 3 == 0), x, layers[i].k, 3, 1, layers[i].pad_h),
+                     .accumulate = i % 2,
+                     .fill = i % 2 ? CASE_FILL_INTEGERS : CASE_FILL_NORMAL};
+      c.p.pad_w = layers[i].pad_w;
+      c.p.bias = c.p.no_backward_data = true;
       if (!conv_in_oclgrind() || conv_case_work(&c.p, c.n) < 1e6) run_case(d, &r, c, which);
     }
 }
@@ -96,18 +88,9 @@ static void test_bounds(check_device *d) {
     for (int which = 0; which < 2; which++) {
       cvy_conv_choice choices[64];
       const int n = conv_in_oclgrind() ? 3 : 40, c = 33, k = 48;
-      cvy_conv2d_params p = {.n_max = n,
-                             .x = {7, 9, c, 48},
-                             .k = k,
-                             .y_pitch = 48,
-                             .r = 3,
-                             .s = 3,
-                             .stride_h = 1,
-                             .stride_w = 1,
-                             .pad_h = 1,
-                             .pad_w = 1,
-                             .algos = {1, {algos[which]}},
-                             .no_backward_data = true};
+      cvy_conv2d_params p = case_conv2d_params(n, (cvy_shape){7, 9, c, 48}, k, 3, 1, 1);
+      p.algos = (cvy_conv_algo_list){1, {algos[which]}};
+      p.no_backward_data = true;
       cvy_conv2d_params chosen = p;
       chosen.algos.n = 0;
       choose(&chosen, which);
@@ -144,16 +127,7 @@ static void test_bounds(check_device *d) {
 
 /* What is refused, and that auto then takes something else. */
 static void test_refused(check_device *d) {
-  const cvy_conv2d_params good = {.n_max = 1,
-                                  .x = {8, 8, 16, 16},
-                                  .k = 16,
-                                  .y_pitch = 16,
-                                  .r = 3,
-                                  .s = 3,
-                                  .stride_h = 1,
-                                  .stride_w = 1,
-                                  .pad_h = 1,
-                                  .pad_w = 1};
+  const cvy_conv2d_params good = case_conv2d_params(1, (cvy_shape){8, 8, 16, 16}, 16, 3, 1, 1);
   cvy_conv_choice choices[64];
   for (int wrong = -1; wrong < 8; wrong++)
     for (int which = 0; which < 2; which++) {

@@ -7,7 +7,7 @@
 #include "src/team/described.h"
 #include "tests/check.h"
 
-/* What is taken of this list for n devices; NULL: nothing. cvy_free. */
+/* The text that cvy_described_devices makes of this list for n devices; NULL: it refuses the list. cvy_free. */
 static char *take(const char *list, int n) {
   char *text = NULL;
   json_t *const read = json_loads(list, JSON_DECODE_ANY, NULL);

@@ -68,7 +68,7 @@ CHECK_TEST(strays) {
                cvy_file_is_aside("w.tmp.1.0x", "w") || cvy_file_is_aside("w.tmp.a.0", "w"));
 }
 
-/* What is replaced keeps its permissions and its group, and for root its owner. */
+/* A file that is replaced keeps its permissions and its group, and for root its owner. */
 CHECK_TEST(modes) {
   static const mode_t modes[] = {0600, 0640, 0666, 0755, 0444};
   struct stat info;

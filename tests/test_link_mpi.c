@@ -245,18 +245,25 @@ CHECK_TEST(newer_round) {
   assert_int_equal(mpi.finished, 1);
 }
 
+/* Node 1 sends the head of a message alone: a receive of its bytes begins, and MPI is slow to cancel. */
+static cvy_link *begin_message(check_device *d, receive *r, const unsigned char *message, unsigned char *got,
+                               size_t bytes, int pieces) {
+  cvy_link *const link = open_link(d, 2);
+  set(&mpi.slow_cancels, true);
+  begin_waiting(r, link, got, bytes);
+  deliver_head(1, 0, 0, message, bytes);
+  await_receives(d, 1, CVY_MPI_PIECE_TAG(CVY_LINK_UP, 0), pieces);
+  return link;
+}
+
 /* The sender breaks a message off, and MPI is slow to cancel the receives of its rest: none of them takes a piece of
  * the next message. */
 CHECK_TEST(left_over_receives) {
   size_t bytes;
   unsigned char *const first = make_message(d, 3, 1, &bytes), *const next = make_message(d, 3, 2, &bytes);
   unsigned char *const got = make_message(d, 3, 3, &bytes);
-  cvy_link *link = open_link(d, 2);
   receive r;
-  set(&mpi.slow_cancels, true);
-  begin_waiting(&r, link, got, bytes);
-  deliver_head(1, 0, 0, first, bytes);
-  await_receives(d, 1, CVY_MPI_PIECE_TAG(CVY_LINK_UP, 0), 3);
+  cvy_link *link = begin_message(d, &r, first, got, bytes, 3);
   deliver_piece(1, 0, first, 0);
   deliver_empty(1, 0);
   await_receives(d, 1, CVY_MPI_PIECE_TAG(CVY_LINK_UP, 0), 1);
@@ -279,12 +286,8 @@ CHECK_TEST(left_over_receives) {
 CHECK_TEST(cancelled_once) {
   size_t bytes;
   unsigned char *const data = make_message(d, 4, 1, &bytes), *const got = make_message(d, 4, 2, &bytes);
-  cvy_link *link = open_link(d, 2);
   receive r;
-  set(&mpi.slow_cancels, true);
-  begin_waiting(&r, link, got, bytes);
-  deliver_head(1, 0, 0, data, bytes);
-  await_receives(d, 1, CVY_MPI_PIECE_TAG(CVY_LINK_UP, 0), 4);
+  cvy_link *link = begin_message(d, &r, data, got, bytes, 4);
   deliver_empty(1, 0);
   await_receives(d, 1, CVY_MPI_PIECE_TAG(CVY_LINK_UP, 0), 3);
   deliver_empty(1, 0);
