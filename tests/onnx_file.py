@@ -22,11 +22,19 @@ def tensor(name, shape, values):
     return b"".join(field(1, d) for d in shape) + field(2, 1) + field(8, name) + field(9, struct.pack(f"<{len(values)}f", *values))
 
 
+def truth(name):
+    """A tensor of one value, true."""
+    return field(2, 9) + field(8, name) + field(9, b"\1")
+
+
 def node(op, inputs, output, **attributes):
-    """Attributes: whole numbers, lists of them, or the bytes of a tensor."""
-    out = b"".join(field(1, i) for i in inputs.split()) + field(2, output) + field(3, output) + field(4, op)
+    """Attributes: whole numbers, lists of them, fractions, or the bytes of a tensor."""
+    out = b"".join(field(1, i) for i in inputs.split()) + b"".join(field(2, o) for o in output.split()) + field(3, output.split()[0]) + field(4, op)
     for name, value in attributes.items():
-        value = field(3, value) if isinstance(value, int) else field(5, value) if isinstance(value, bytes) else b"".join(field(8, v) for v in value)
+        if isinstance(value, float):
+            value = number(2 << 3 | 5) + struct.pack("<f", value)
+        else:
+            value = field(3, value) if isinstance(value, int) else field(5, value) if isinstance(value, bytes) else b"".join(field(8, v) for v in value)
         out += field(5, field(1, name) + value)
     return out
 

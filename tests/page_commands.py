@@ -134,7 +134,7 @@ RUN = {
                                                                                                          r"\nhost +[\d.]+ for sum and update")),
     "convoy net net.onnx": Run(out=(r"kind +name +reads +makes +params +MMACs\n", r"parameters in \d+ tensors")),
     # the network here has no batch normalisation
-    r"convoy train --model net\.onnx --data pictures --size 64x64 .*--devices all --precise-bn 100 --save trained\.safetensors":
+    r"convoy train --model net\.onnx --data pictures --size 64x64 .*--devices all --lr-schedule cosine --precise-bn 100 --save trained\.safetensors":
         Run(put=((" --precise-bn 100", ""),), more="--epochs 1", out=(r"^test acc: ",), then=is_there("trained.safetensors")),
     "convoy help VERB": Run(put=(("VERB", "train"),), out=(r"^usage: convoy train ", "--devices")),
     r"grep -n 'g\\\[i\\\] = a\\\[i\\\] \+ b\\\[i\\\];' src/team/ledger\.c": Run(out=(r"^\d+:.*g\[i\] = a\[i\] \+ b\[i\];",), then=one_line),

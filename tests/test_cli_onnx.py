@@ -7,6 +7,7 @@ import importlib.util
 import json
 import math
 import os
+import random
 import re
 import shlex
 import struct
@@ -38,7 +39,7 @@ def page_lines():
 
 
 def test_onnx_readme(at):
-    """As it stands in the page, but for the devices and the epochs."""
+    """As it stands in the page, but for the devices."""
     try:
         import torch
         import torchvision              # noqa: F401
@@ -60,15 +61,73 @@ def test_onnx_readme(at):
     for program, line in lines:
         if program == "python":
             exec(line, names)           # pylint: disable=exec-used
-            continue
-        words = shlex.split(line)[1:]
-        if words[0] == "train":
-            words[words.index("--devices") + 1] = DEVICE
-            words += ["--epochs", "4"]
-        done = expect(0, *words)
-        accuracy = re.search(r"^test acc: ([\d.]+)", done.stdout, re.M)
-        check(words[0] != "train" or (accuracy and float(accuracy.group(1)) >= 0.9), "README.md's example learns", done)
+        elif line.startswith("convoy train"):
+            train_page(line)
+        else:
+            expect(0, *shlex.split(line)[1:])
     check(not names["net"].training, "README.md: the network is for inference at the end")
+
+
+def page_words(line):
+    words = shlex.split(line)[1:]
+    words[words.index("--devices") + 1] = DEVICE
+    return words
+
+
+def train_page(line):
+    """Runs README's training in the current folder; it must learn."""
+    done = expect(0, *page_words(line))
+    check("warning" not in done.stderr, "README.md's example without a warning", done)
+    accuracy = re.search(r"^test acc: ([\d.]+)", done.stdout, re.M)
+    check(accuracy and float(accuracy.group(1)) >= 0.9, "README.md's example learns", done)
+
+
+def write_mobile(path, seed):
+    """Of the kind of README's network: a convolution, two inverted residual blocks, dropout; batch normalisations with PyTorch's momentum of 0.01."""
+    o, draw = onnx_file, random.Random(seed)
+    tensors, nodes = [], []
+
+    def filters(name, shape, fan_in):
+        tensors.append(o.tensor(name, shape, [draw.gauss(0, (2 / fan_in) ** 0.5) for _ in range(math.prod(shape))]))
+        return name
+
+    def conv(x, name, channels, k, r, stride=1, group=1, act="HardSwish"):
+        filters(f"{name}.0.weight", (k, channels // group, r, r), channels // group * r * r)
+        for part, first in (("weight", 1.0), ("bias", 0.0), ("running_mean", 0.0), ("running_var", 1.0)):
+            tensors.append(o.tensor(f"{name}.1.{part}", (k,), [first] * k))
+        nodes.append(o.node("Conv", f"{x} {name}.0.weight", f"{name}.c", group=group, strides=[stride] * 2, pads=[r // 2] * 4))
+        nodes.append(o.node("BatchNormalization", " ".join([f"{name}.c", *(f"{name}.1.{part}" for part in ("weight", "bias", "running_mean", "running_var"))]),
+                            f"{name}.b {name}.m {name}.v", momentum=0.99, epsilon=0.001, training_mode=1))
+        if act:
+            nodes.append(o.node(act, f"{name}.b", f"{name}.a"))
+        return f"{name}.a" if act else f"{name}.b"
+
+    x = conv("x", "first", 3, 16, 3, stride=2)
+    for name in ("one", "two"):
+        wide = conv(conv(x, f"{name}.expand", 16, 32, 1), f"{name}.depth", 32, 32, 3, group=32)
+        nodes.append(o.node("Add", f"{x} {conv(wide, f'{name}.narrow', 32, 16, 1, act=None)}", f"{name}.sum"))
+        x = f"{name}.sum"
+    x = conv(x, "last", 16, 64, 1, stride=2)
+    tensors += [o.tensor("ratio", (), [0.2]), o.truth("training")]
+    nodes += [o.node("GlobalAveragePool", x, "pool"), o.node("Flatten", "pool", "flat"), o.node("Dropout", "flat ratio training", "drop"),
+              o.node("Gemm", f"drop {filters('fc.weight', (3, 64), 64)} fc.bias", "y", transB=1)]
+    tensors.append(o.tensor("fc.bias", (3,), [0.0] * 3))
+    o.write(path, (3, 64, 64), nodes, tensors)
+
+
+def test_onnx_example(at):
+    """Without PyTorch: README's command trains a network of the kind of its example from any first weights, and without --precise-bn it is warned about."""
+    write_pictures(at("pictures"))
+    os.chdir(at(""))
+    line = [text for program, text in page_lines() if program == "convoy" and text.startswith("convoy train")][0]
+    for seed in range(2):
+        write_mobile("net.onnx", seed)
+        train_page(line)
+    words = page_words(line)
+    at_option = words.index("--precise-bn")
+    done = expect(0, *words[:at_option], *words[at_option + 2:], "--epochs", 2, err="--precise-bn 100 computes them anew")
+    accuracy = float(re.search(r"^test acc: ([\d.]+)", done.stdout, re.M).group(1))
+    check(accuracy < 0.9, "the running values of 24 steps have arrived", done)
 
 
 def test_onnx_there_and_back(at):
