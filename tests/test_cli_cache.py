@@ -4,9 +4,11 @@
 
 groups: the functions named test_<group> below"""
 
+import json
 import os
+import sys
 
-from cli import SMALL, check, expect, main
+from cli import SMALL, check, expect, lines_of, main
 
 ONE_STEP = ["train", *SMALL[:-4], "--batch", "64", "--max-steps", "1", "--no-eval", "--tune", "off"]
 
@@ -20,6 +22,23 @@ def test_no_home(at):
     os.mkdir(at("home"))
     done = expect(0, *ONE_STEP, env=env)
     check("is no folder" not in done.stderr and os.path.isdir(at("home", ".cache", "convoy")), "a home that exists is used", done)
+
+
+def test_no_linker(at):
+    """PoCL ends the process where PATH has no ld: the processes that compile ahead see it, and the error has the reason."""
+    with_pocl = [d for d in json.loads(expect(0, "devices", "--json", "-").stdout)["devices"]
+                 if d["usable"] and d["kind"] == "CPU" and "Portable Computing" in d["platform_name"]]
+    if not with_pocl or len(os.sched_getaffinity(0)) < 2:
+        print("skipped: no device of PoCL's, or nothing is compiled ahead on one core")
+        sys.exit(77)
+    os.mkdir(at("none"))
+    env = {"PATH": at("none"), "POCL_CACHE_DIR": at("pocl"), "XDG_CACHE_HOME": at("cache"), "CVY_NO_CACHE": "0", "CVY_COMPILE_AHEAD": ""}
+    done = expect(1, *ONE_STEP, "--devices", with_pocl[0]["id"], "--log", at("log"), env=env,
+                  err=("is not compiled: the driver's compiler died of signal 6 (Aborted)", '"ld"',
+                       f"no folder of PATH={at('none')} has: install binutils"))
+    check("other kernels are used" not in done.stderr, "no kernel is used instead", done)
+    lines = lines_of(at("log"))
+    check(len(lines) == 1 and lines[0]["error"]["code"] == "CVY_E_BUILD", f"the log: {lines}", done)
 
 
 if __name__ == "__main__":

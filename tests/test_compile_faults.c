@@ -125,7 +125,7 @@ static int count(const char *text) {
   return n;
 }
 
-static const char warned[] = "other kernels are used where there are some"; /* not in errors */
+static const char warned[] = "other kernels are used"; /* not in errors */
 
 CHECK_TEST(next_is_taken) {
   cvy_conv2d *op = NULL;
@@ -158,7 +158,7 @@ CHECK_TEST(next_is_taken) {
   assert_int_equal(count(warned), said);
 }
 
-/* An operation that has no other kernels: what happened is said once, then everything that is known. */
+/* An operation that has no other kernels: no warning speaks of others, and the error has everything that is known. */
 static void fails(check_device *d, const char *how, const char *happened) {
   cvy_eltwise *op = NULL;
   bool again;
@@ -170,9 +170,6 @@ static void fails(check_device *d, const char *how, const char *happened) {
   check_ok(cvy_ahead_end(d->cl, &again));
   assert_true(again);
   cvy_eltwise_destroy(&op);
-  assert_int_equal(count(warned), 1);
-  if (!check_log_contains(happened) || !check_log_contains(d->place))
-    check_fail(d, "the warning lacks '%s' or '%s': %s", happened, d->place, check_log_get());
   cvy_ahead_begin(d->cl);
   check_fails(cvy_eltwise_create(d->cl, false, &op), CVY_E_BUILD, "of eltwise.cl is not compiled");
   for (int i = 0; i < 3; i++) {
@@ -180,6 +177,7 @@ static void fails(check_device *d, const char *how, const char *happened) {
     if (!check_log_contains(part)) check_fail(d, "the error lacks '%s': %s", part, check_log_get());
   }
   cvy_ahead_cancel(d->cl);
+  assert_int_equal(count(warned), 0);
   assert_int_equal(atomic_load(&built_here), 0);
 }
 

@@ -368,6 +368,7 @@ static int run_train(training *t, program_run *kept) {
   cvy_status status = team_open(t);
   if (status != CVY_OK) {
     progress_end();
+    train_log_not_begun(t, status);
     return program_exit_code(status);
   }
   t->shares = calloc((size_t)train_devices(t), sizeof *t->shares);

@@ -83,12 +83,23 @@ static bool was_refused(const training *t, cvy_status status) {
   return !t->begun && (program_exit_code(status) == EXIT_USAGE || status == CVY_E_IO || status == CVY_E_FORMAT);
 }
 
+static void log_error(const training *t, cvy_status status) {
+  json_log_line(t->log, json_pack("{s{ss so}}", "error", "code", cvy_status_name(status), "message",
+                                  program_text_json(program_last_error())));
+}
+
+void train_log_not_begun(training *t, cvy_status status) {
+  if (was_refused(t, status) || status == CVY_E_INTERRUPTED || !t->options->log || !t->writes || t->log) return;
+  t->log = json_log_open(t->options->log, t->files.log, t->options->resume);
+  t->files.log = -1;
+  log_error(t, status);
+}
+
 void train_log_end(training *t, cvy_status status, const cvy_train_result *result) {
   if (!was_refused(t, status)) train_log_begin(t);
   if (!t->log || !t->writes) return;
   if (status != CVY_OK && status != CVY_E_INTERRUPTED) {
-    json_log_line(t->log, json_pack("{s{ss so}}", "error", "code", cvy_status_name(status), "message",
-                                    program_text_json(program_last_error())));
+    log_error(t, status);
     return;
   }
   const cvy_launch_totals totals = cvy_launch_get_totals();

@@ -49,6 +49,8 @@ static inline int train_devices(const training *t) {
 void train_log_begin(training *t);
 void train_log_device_lost(training *t, const cvy_lost_device *lost);
 void train_log_node_lost(training *t, const cvy_lost_node *lost);
+/* Of a run that ended while its devices were prepared: the log holds the error alone. */
+void train_log_not_begun(training *t, cvy_status status);
 void train_log_end(training *t, cvy_status status, const cvy_train_result *result);
 /* Seconds that kernels were compiled for in this run; start_seconds: cvy_train_result's. */
 double train_compile_seconds(const training *t, double start_seconds);

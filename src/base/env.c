@@ -18,9 +18,13 @@ typedef struct env_row {
 #define ENV_ROW(symbol, name, whom, loads, meaning) {name, loads},
 static const env_row rows[] = {CVY_ENV_MAP(ENV_ROW)};
 
-const char *cvy_env_text(cvy_env which) {
+const char *cvy_env_given(cvy_env which) {
   const env_row *const row = &rows[which];
-  const char *const text = row->loads ? secure_getenv(row->name) : getenv(row->name);
+  return row->loads ? secure_getenv(row->name) : getenv(row->name);
+}
+
+const char *cvy_env_text(cvy_env which) {
+  const char *const text = cvy_env_given(which);
   return text && *text ? text : NULL;
 }
 

@@ -38,7 +38,8 @@
   X(OCL_ICD_VENDORS, "OCL_ICD_VENDORS", SYSTEM, LOADS,                                                              \
     "folder or file of OpenCL drivers, instead of /etc/OpenCL/vendors")                                             \
   X(TERM, "TERM", SYSTEM, PLAIN, "dumb, or not set: no escape sequences")                                           \
-  X(PATH, "PATH", SYSTEM, PLAIN, "whether commands in messages can say convoy, or need the program's path")         \
+  X(PATH, "PATH", SYSTEM, PLAIN,                                                                                    \
+    "whether commands in messages can say convoy, or need the program's path; where PoCL finds its linker")         \
   X(OMPI_COMM_WORLD_RANK, "OMPI_COMM_WORLD_RANK", SYSTEM, PLAIN, "number of this process, from mpirun of Open MPI") \
   X(OMPI_COMM_WORLD_SIZE, "OMPI_COMM_WORLD_SIZE", SYSTEM, PLAIN, "how many processes mpirun of Open MPI started")   \
   X(PMI_RANK, "PMI_RANK", SYSTEM, PLAIN, "number of this process, from mpiexec of MPICH or srun --mpi=pmi2")        \
@@ -62,6 +63,9 @@
 typedef enum cvy_env { CVY_ENV_MAP(CVY_ENV_ENUM) CVY_ENV_COUNT } cvy_env;
 #undef CVY_ENV_ENUM
 
+/* NULL if it is not set. Borrowed, until the environment changes. For the few variables of others to which "" is a
+ * value. */
+const char *cvy_env_given(cvy_env which);
 /* NULL if it is not set or empty. Borrowed, until the environment changes. */
 const char *cvy_env_text(cvy_env which);
 /* The whole environment ("NAME=VALUE", NULL behind the last) but for this variable; free with cvy_free. The texts are

@@ -104,6 +104,7 @@ cvy_status cvy_ahead_end(cvy_device *device, bool *again) {
     device->noted.first = kernel->next_noted;
     kernel->next_noted = NULL;
   }
+  cvy_compile_faults_warn(device);
 fail:
   cvy_ahead_cancel(device);
   return status;

@@ -5,12 +5,15 @@
 #include <string.h>
 
 #include "src/cl/driver_cache.h"
+#include "src/cl/driver_linker.h"
 #include "src/cl/opencl.h"
 #include "src/cl/source.h"
 
 typedef struct fault {
   struct fault *next;
   char *key;                     /* cvy_program_key */
+  char *warning;                 /* NULL: it was logged */
+  const cvy_device *device;      /* that met it first and may warn of it; compared only */
   char *name, *happened, *lines; /* the kernel that was asked for */
 } fault;
 
@@ -40,6 +43,7 @@ static const fault *find(const char *key) {
 static void fault_free(fault *f) {
   if (!f) return;
   cvy_free(f->key);
+  cvy_free(f->warning);
   cvy_free(f->name);
   cvy_free(f->happened);
   cvy_free(f->lines);
@@ -48,24 +52,43 @@ static void fault_free(fault *f) {
 
 void cvy_compile_fault_add(const cvy_device *device, const cvy_compile_request *request, const char *happened,
                            const char *lines) {
-  cvy_text key = {0};
+  cvy_text key = {0}, warning = {0};
   fault *added = cvy_calloc(1, sizeof *added);
   if (!added || key_of(device, request->file, request->options, &key) != CVY_OK) goto done;
   added->key = key.data, key = (cvy_text){0};
   added->name = cvy_strdup(request->name), added->happened = cvy_strdup(happened), added->lines = cvy_strdup(lines);
   if (!added->name || !added->happened || !added->lines) goto done;
+  cvy_text_add(&warning, "%s: the driver's compiler %s at kernel %s of %s.cl: other kernels are used", device->label,
+               happened, request->name, request->file);
+  if (warning.failed) goto done;
+  added->device = device, added->warning = warning.data, warning = (cvy_text){0};
   pthread_mutex_lock(&faults.lock);
   const bool is_new = !find(added->key);
   if (is_new) added->next = faults.first, faults.first = added, added = NULL;
   pthread_mutex_unlock(&faults.lock);
   atomic_store(&has_some, true);
-  if (!is_new) goto done;
-  cvy_log_warning("%s: the driver's compiler %s at kernel %s of %s.cl: other kernels are used where there are some",
-                  device->label, happened, request->name, request->file);
-  cvy_log_debug("%s: options: %s; its last lines: %s", device->label, request->options, *lines ? lines : "none");
+  if (is_new)
+    cvy_log_debug("%s: the driver's compiler %s at kernel %s of %s.cl; options: %s; its last lines: %s", device->label,
+                  happened, request->name, request->file, request->options, *lines ? lines : "none");
 done:
   fault_free(added);
   cvy_text_clear(&key);
+  cvy_text_clear(&warning);
+}
+
+/* A warning of the device that was not logged yet, to be freed; NULL: there is none. */
+static char *take_warning(const cvy_device *device) {
+  char *taken = NULL;
+  pthread_mutex_lock(&faults.lock);
+  for (fault *f = faults.first; f && !taken; f = f->next)
+    if (f->device == device) taken = f->warning, f->warning = NULL;
+  pthread_mutex_unlock(&faults.lock);
+  return taken;
+}
+
+void cvy_compile_faults_warn(const cvy_device *device) {
+  if (!cvy_compile_has_faults()) return;
+  for (char *warning; (warning = take_warning(device)); cvy_free(warning)) cvy_log_warning("%s", warning);
 }
 
 cvy_status cvy_compile_fault_check(cvy_device *device, const char *file, const char *name, const char *options) {
@@ -83,6 +106,7 @@ cvy_status cvy_compile_fault_check(cvy_device *device, const char *file, const c
       "%s; its last lines: %s",
       device->label, name ? name : f->name, file, f->happened, options, *f->lines ? f->lines : "none");
   cvy_driver_cache_explain(&device->info, false);
+  cvy_driver_linker_explain(&device->info);
   status = CVY_E_BUILD;
 fail:
   cvy_text_clear(&key);

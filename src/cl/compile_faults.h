@@ -7,12 +7,16 @@
 
 #include "src/cl/compilers.h"
 
-/* Keeps the fault and logs one warning for each program. `happened`: "died by signal 6 (Aborted)"; `lines`: the last
- * ones that the compiler printed, "" if it printed none. */
+/* Keeps the fault, and for each program a warning. `happened`: "died of signal 6 (Aborted)"; `lines`: the last ones
+ * that the compiler printed, "" if it printed none. */
 void cvy_compile_fault_add(const cvy_device *device, const cvy_compile_request *request, const char *happened,
                            const char *lines);
+/* Logs the warnings of faults that this device has met: other kernels are used. Call when all kernels are made; before
+ * that they may turn out to have no others, which is an error. */
+void cvy_compile_faults_warn(const cvy_device *device);
 /* CVY_E_BUILD if the program has such a fault: device, kernel, what happened and the compiler's last lines are logged
- * as an error. `name` (may be NULL): the kernel that is wanted. */
+ * as an error, with what may be the reason (driver_cache.h, driver_linker.h). `name` (may be NULL): the kernel that is
+ * wanted. */
 cvy_status cvy_compile_fault_check(cvy_device *device, const char *file, const char *name, const char *options);
 /* For tests: as in a new process. No other thread uses a device. */
 void cvy_compile_faults_forget(void);

@@ -16,21 +16,22 @@
 static const double MIB = 1 << 20;
 static const double LITTLE_MIB = 32; /* the kernels of a network take more */
 
-/* PoCL's folder, or the one that it would make. */
-static void pocl_folder(char *out, size_t bytes) {
+/* PoCL's folder, or the one that it would make. False: it has no place to be made in. */
+static bool pocl_folder(char *out, size_t bytes) {
   const char *const given = cvy_env_text(CVY_ENV_POCL_CACHE_DIR), *const home = cvy_env_text(CVY_ENV_HOME);
   char base[512];
+  const bool has_base = !given && cvy_user_cache_base(base, sizeof base);
   if (given) snprintf(out, bytes, "%s", given);
-  else if (cvy_user_cache_base(base, sizeof base)) snprintf(out, bytes, "%s/pocl/kcache", base);
+  else if (has_base) snprintf(out, bytes, "%s/pocl/kcache", base);
   else snprintf(out, bytes, "%s/.cache/pocl/kcache", home ? home : "");
+  return given || has_base;
 }
 
 void cvy_driver_cache_prepare(void) {
-  char base[512], folder[600];
+  char folder[600];
   struct stat info;
   if (cvy_env_text(CVY_ENV_POCL_CACHE_DIR)) return;
-  const bool may_make = cvy_user_cache_base(base, sizeof base);
-  pocl_folder(folder, sizeof folder);
+  const bool may_make = pocl_folder(folder, sizeof folder);
   if (may_make) cvy_user_cache_make_dirs(folder);
   const bool is_own = may_make && cvy_user_cache_is_own(folder);
   if (is_own && access(folder, W_OK | X_OK) == 0) return;
@@ -51,7 +52,7 @@ void cvy_driver_cache_explain(const cvy_device_info *device, bool always) {
   const char *const given = cvy_env_text(CVY_ENV_CUDA_CACHE_PATH);
   struct statvfs disk;
   char folder[600];
-  if (pocl) pocl_folder(folder, sizeof folder);
+  if (pocl) (void)pocl_folder(folder, sizeof folder);
   else if (nvidia && given) snprintf(folder, sizeof folder, "%s", given);
   else if (nvidia && home) snprintf(folder, sizeof folder, "%s/.nv/ComputeCache", home);
   else return;
@@ -61,8 +62,10 @@ void cvy_driver_cache_explain(const cvy_device_info *device, bool always) {
                   variable);
   } else if (statvfs(folder, &disk) == 0) {
     const double free_mib = (double)disk.f_bavail * (double)disk.f_frsize / MIB;
-    if (always || free_mib < LITTLE_MIB)
-      cvy_log_error("the driver keeps its compiled kernels in %s, where %.0f MiB are free; %s names another folder",
-                    folder, free_mib, variable);
+    const bool no_exec = pocl && (disk.f_flag & ST_NOEXEC); /* NVIDIA's driver loads no library from its folder */
+    if (always || no_exec || free_mib < LITTLE_MIB)
+      cvy_log_error("the driver keeps its compiled kernels in %s, where %.0f MiB are free%s; %s names another folder",
+                    folder, free_mib, no_exec ? " and which is mounted noexec: no kernel can be loaded from there" : "",
+                    variable);
   }
 }

@@ -11,8 +11,8 @@
 void cvy_driver_cache_prepare(void);
 
 /* An error line, behind the one of a kernel that does not compile: the folder of the device's driver, where it is
- * missing, cannot be written or is nearly full, or, with `always`, also where nothing is wrong with it. Drivers whose
- * folder is not known: none. Any thread. */
+ * missing, cannot be written, is nearly full or, for PoCL, on a file system that is mounted noexec, or, with `always`,
+ * also where nothing is wrong with it. Drivers whose folder is not known: none. Any thread. */
 void cvy_driver_cache_explain(const cvy_device_info *device, bool always);
 
 #endif
