@@ -492,6 +492,7 @@ def test_devices(at):
         check(done.stderr == "", "quiet", done)
     if any("Portable Computing Language" in device["platform_name"] for device in data["devices"]):
         expect(None, "devices", out="missing: PoCL offers no device with POCL_DEVICES=nonsense: unset it", env={"POCL_DEVICES": "nonsense"})
+        expect(None, "devices", out="missing: PoCL offers no device with POCL_DEVICES='' (set, but empty): unset it", env={"POCL_DEVICES": ""})
         expect(None, "devices", out="POCL_CACHE_DIR=/proc/none cannot be used: No such file", env={"POCL_CACHE_DIR": "/proc/none"})
     expect(2, "train", *SMALL[:4], "--devices", "99:0", err=("99:0", data["devices"][0]["id"]))
     expect(2, "train", *SMALL[:4], "--devices", "no such name", err="no such name")

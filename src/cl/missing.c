@@ -101,25 +101,29 @@ static void look_at_icd(finding *f, const char *path) {
   for (int v = CVY_DRIVER_NVIDIA; v < VENDORS; v++) f->wanted[v] |= strstr(line, vendors[v].library) != NULL;
 }
 
-enum { NO_FOLDER = -1 };
 static const char usual_folder[] = "/etc/OpenCL/vendors";
 
-/* The .icd files of a folder, or NO_FOLDER. */
-static int count_icd(const char *folder) {
+/* How many .icd files a folder has, 0 also if it cannot be read; looks at each (f NULL: at none). */
+static int count_icd(finding *f, const char *folder) {
+  char path[PATH_MAX];
   struct dirent **names = NULL;
   int n_icd = 0;
   const int n = scandir(folder, &names, NULL, by_name);
   for (int i = 0; i < n; i++) {
-    n_icd += strcmp(ending(names[i]->d_name), ".icd") == 0;
+    if (strcmp(ending(names[i]->d_name), ".icd") == 0 &&
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name) < (int)sizeof path) {
+      n_icd++;
+      if (f) look_at_icd(f, path);
+    }
     free(names[i]);
   }
   free(names);
-  return n < 0 ? NO_FOLDER : n_icd;
+  return n_icd;
 }
 
 /* Of OCL_ICD_VENDORS, which hides the usual folder. */
 static void tell_variable(finding *f, const char *asked, const char *what) {
-  const int usual = count_icd(usual_folder);
+  const int usual = count_icd(NULL, usual_folder);
   tell(f, "%s (OCL_ICD_VENDORS) %s", asked, what);
   if (usual > 0) tell(f, "; without the variable the %d of %s are used: unset OCL_ICD_VENDORS.\n", usual, usual_folder);
   else tell(f, ": no OpenCL driver is installed.\n");
@@ -127,44 +131,34 @@ static void tell_variable(finding *f, const char *asked, const char *what) {
 
 static void look_at_drivers(finding *f) {
   const char *asked = cvy_env_text(CVY_ENV_OCL_ICD_VENDORS);
-  char folder[PATH_MAX], path[PATH_MAX];
-  struct dirent **names = NULL;
-  struct stat info;
-  int n_icd = 0;
+  char folder[PATH_MAX];
+  struct stat info = {0};
   if (f->root[0]) asked = NULL;
   snprintf(folder, sizeof folder, "%s%s", asked ? "" : f->root, asked ? asked : usual_folder);
-  if (asked && strchr(asked, '/') && stat(asked, &info) != 0) {
+  const bool is_path = asked && strchr(asked, '/'), is_there = asked && stat(asked, &info) == 0;
+  if (is_path && !is_there) {
     tell_variable(f, asked, "is not there");
     return;
   }
-  if (asked && !(stat(folder, &info) == 0 && S_ISDIR(info.st_mode))) {
-    if (strcmp(ending(folder), ".icd") == 0 && strchr(folder, '/')) look_at_icd(f, folder);
+  if (asked && !S_ISDIR(info.st_mode)) {
+    if (is_path && strcmp(ending(asked), ".icd") == 0) look_at_icd(f, asked);
     return; /* a library, or a file that the loader looks for */
   }
-  const int n = scandir(folder, &names, NULL, by_name);
-  for (int i = 0; i < n; i++) {
-    if (strcmp(ending(names[i]->d_name), ".icd") == 0 &&
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name) < (int)sizeof path) {
-      n_icd++;
-      look_at_icd(f, path);
-    }
-    free(names[i]);
-  }
-  free(names);
+  const int n_icd = count_icd(f, folder);
   if (n_icd == 0 && asked) tell_variable(f, asked, "has no .icd file");
   else if (n_icd == 0) tell(f, "%s has no .icd file: no OpenCL driver is installed.\n", folder);
 }
 
 /* PoCL's platform is there and offers no device: variables of its own may be the reason. */
 static void look_at_pocl(finding *f) {
-  const char *const devices = cvy_env_text(CVY_ENV_POCL_DEVICES), *const cache = cvy_env_text(CVY_ENV_POCL_CACHE_DIR);
+  const char *const devices = cvy_env_given(CVY_ENV_POCL_DEVICES), *const cache = cvy_env_text(CVY_ENV_POCL_CACHE_DIR);
   bool is_empty = false;
   for (int i = 0; i < f->list->n; i++)
     is_empty |= f->list->items[i].index < 0 && strstr(f->list->items[i].platform_name, "Portable Computing Language");
   if (!is_empty) return;
   if (devices)
     tell(f, "PoCL offers no device with POCL_DEVICES=%s: unset it, or set it to cpu (before PoCL 4: pthread).\n",
-         devices);
+         *devices ? devices : "'' (set, but empty)");
   if (cache && access(cache, W_OK | X_OK) != 0)
     tell(f,
          "PoCL offers no device without a cache folder, and POCL_CACHE_DIR=%s cannot be used: %s; set it to a folder "
