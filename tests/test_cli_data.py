@@ -7,14 +7,16 @@ Labels, weights and data sets as people have them. Exit 77 where a group needs a
 import json
 import math
 import os
+import re
 import struct
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zlib
 
-from cli import check, CONVOY, expect, first_device, lines_of, read_json, ROOT, same, main
+from cli import check, CONVOY, expect, first_device, lines_of, read, read_json, ROOT, same, main
 
 SIDE = 28
 
@@ -276,6 +278,40 @@ def png16(path, value, n=28):
     with open(path, "wb") as f:
         f.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", n, n, 16, 0, 0, 0, 0)) +
                 chunk(b"IDAT", zlib.compress((b"\0" + struct.pack(">H", value) * n) * n)) + chunk(b"IEND", b""))
+
+
+def test_copy_cut(at):
+    """The decoded copy becomes shorter under a run: an error that names it, the newest state is kept, and --resume goes on."""
+    device = first_device()
+    for name, shade in (("a", 40), ("b", 200)):
+        os.makedirs(at("pics", "train", name))
+        for i in range(1500):
+            with open(at("pics", "train", name, f"{i}.ppm"), "wb") as f:
+                f.write(b"P6 28 28 255\n" + bytes([shade + i % 50]) * (28 * 28 * 3))
+    env = {"XDG_CACHE_HOME": at("cache"), "CVY_MEMORY_LIMIT_MIB": "8"}
+    for name, devices in (("lone", device), ("two", device + "*2")):
+        train = ["train", "--model", "lenet", "--init", "he", "--data", at("pics"), "--size", 28, "--batch", 16, "--devices", devices,
+                 "--epochs", 2000, "--lr", 0.01, "--no-eval", "--checkpoint", at(name), "--checkpoint-every", 4, "--log", at(name + ".log")]
+        with open(at("err"), "w") as err:
+            process = subprocess.Popen([CONVOY, *map(str, train)], env={**os.environ, **env}, stdout=subprocess.DEVNULL, stderr=err)
+        for _ in range(1200):
+            if process.poll() is not None or (os.path.isdir(at(name)) and any(f.startswith("step-") for f in os.listdir(at(name)))):
+                break
+            time.sleep(0.1)
+        copies = os.listdir(at("cache/convoy/data"))
+        check(len(copies) == 1 and process.poll() is None, f"the run goes on and has a copy: {copies} {read(at('err'))}")
+        copy = at("cache/convoy/data", copies[0])
+        size = os.path.getsize(copy)
+        os.truncate(copy, 8192)
+        check(process.wait(120) == 1, f"exit {process.returncode}: {read(at('err'))}")
+        said = read(at("err"))
+        check("does not fit beside the network" in said, f"batch by batch: {said}")
+        check(f"{copy} became shorter while it was in use: 8192 of {size} bytes are left" in said and "go on with --resume" in said, said)
+        step = int(re.search(r"error after step (\d+); checkpoint in", said).group(1))
+        check(os.path.exists(at(name, f"step-{step:010}.safetensors")), f"step {step}: {os.listdir(at(name))}")
+        check(lines_of(at(name + ".log"))[-1]["error"]["code"] == "CVY_E_IO", "the log's last line")
+        expect(0, *train, "--resume", "--max-steps", step + 2, env=env)
+        shutil.rmtree(at("cache"))
 
 
 def test_png16(at):

@@ -102,10 +102,11 @@ void train_say_shares(const training *t) {
 void train_say_kept(const training *t, cvy_status status, const cvy_train_result *result, bool saved) {
   const train_options *const o = t->options;
   const bool kept = o->checkpoint && result->checkpoint_step >= 0;
-  const char *const why = status == CVY_E_INTERRUPTED ? "interrupted"
-                          : result->state_is_whole    ? "error: no device to go on with"
-                          : result->checkpoint_failed ? "error: no checkpoint can be written"
-                                                      : "error";
+  const bool is_unread = result->state_is_whole && status == CVY_E_IO; /* its message was logged */
+  const char *const why = status == CVY_E_INTERRUPTED               ? "interrupted"
+                          : result->state_is_whole && !is_unread    ? "error: no device to go on with"
+                          : result->checkpoint_failed && !is_unread ? "error: no checkpoint can be written"
+                                                                    : "error";
   char head[96], older[48] = "";
   if (kept && result->checkpoint_failed) snprintf(older, sizeof older, " of step %ld", result->checkpoint_step);
   snprintf(head, sizeof head, "%s after step %ld", why, result->steps);

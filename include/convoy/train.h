@@ -175,8 +175,8 @@ typedef struct cvy_train_result {
   double start_seconds;
   double images_per_second; /* over this process's steps except the first; evaluation does not count */
   double last_loss;         /* of this process's last step; NaN: it made none */
-  /* The devices failed, but the state after `steps` steps is whole: it has been saved in the checkpoint folder, and
-   * cvy_team_save saves it. */
+  /* The devices failed, or the data cannot be read any more (CVY_E_IO), but the state after `steps` steps is whole: it
+   * has been saved in the checkpoint folder, and cvy_team_save saves it. */
   bool state_is_whole;
   bool checkpoint_failed; /* the last checkpoint could not be written: the folder has older ones, if any */
   long checkpoint_step;   /* of the newest one that this run has written or begun with, -1: none */

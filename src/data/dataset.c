@@ -8,11 +8,11 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "src/base/mapped_file.h"
 #include "src/base/mem.h"
 #include "src/base/pool.h"
 #include "src/base/text.h"
@@ -252,11 +252,9 @@ static uint8_t *take_unnamed(size_t bytes) {
   if (!cvy_user_cache_dir("data", dir, sizeof dir)) return NULL;
   const int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (fd < 0) return NULL;
-  void *const map = posix_fallocate(fd, 0, (off_t)bytes) == 0
-                        ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
-                        : MAP_FAILED;
+  void *const map = posix_fallocate(fd, 0, (off_t)bytes) == 0 ? cvy_map(fd, bytes, true, dir) : NULL;
   close(fd);
-  return map == MAP_FAILED ? NULL : map;
+  return map;
 }
 
 /* Room for n images of a set beside all others. */
@@ -292,6 +290,7 @@ static cvy_status hold_out(dataset *d) {
     const int val = d->held_out[i];
     memmove(to[val] + done[val]++ * each, from + at++ * each, each);
   }
+  CVY_TRY(cvy_map_check(from));
   if (raw->mapped) raw->mapped = NULL;
 fail:
   return status;
@@ -382,7 +381,7 @@ static void destroy(dataset *d) {
     cvy_free(d->raw[set].images);
     cvy_free(d->raw[set].labels);
     cvy_free(d->labels[set]);
-    if (d->unnamed_bytes[set]) munmap(d->images[set], d->unnamed_bytes[set]);
+    if (d->unnamed_bytes[set]) cvy_map_end(d->images[set]);
     else cvy_free(d->images[set]);
   }
   for (int i = 0; i < d->n_files; i++) cvy_free(d->files[i]);
@@ -480,9 +479,11 @@ cvy_status cvy_data_load_end(cvy_data *data) {
   if (d->left_out) leave_out(d);
   show_labels(d);
   show_images(d);
-  note_content(d);
-  d->settled = true;
-  return CVY_OK;
+  note_content(d); /* reads the images */
+  for (int set = 0; set < CVY_SETS && d->read_status == CVY_OK; set++)
+    d->read_status = cvy_map_check(samples_of(d, set)->images);
+  d->settled = d->read_status == CVY_OK;
+  return d->read_status;
 }
 
 cvy_status cvy_data_load(const char *spec, const cvy_data_params *params, cvy_data **out) {

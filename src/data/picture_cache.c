@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include "src/base/file.h"
+#include "src/base/mapped_file.h"
 #include "src/base/mem.h"
 #include "src/base/user_cache.h"
 #include "src/data/fingerprint.h"
@@ -139,8 +139,8 @@ static bool read_facts(cvy_picture_cache *c, const head *h) {
 }
 
 static bool map_file(cvy_picture_cache *c, int fd, size_t bytes) {
-  void *const map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
-  if (map == MAP_FAILED) return false;
+  void *const map = cvy_map(fd, bytes, false, c->path);
+  if (!map) return false;
   c->map = map;
   c->map_bytes = bytes;
   return true;
@@ -159,7 +159,7 @@ static void take_head(cvy_picture_cache *c, const head *h) {
 static void forget(cvy_picture_cache *c) {
   cvy_pictures_clear_facts(c->facts, c->folder->n);
   c->facts = NULL;
-  if (c->map) munmap(c->map, c->map_bytes);
+  cvy_map_end(c->map);
   c->map = NULL;
   c->map_bytes = 0;
   memset(c->n_kept, 0, sizeof c->n_kept);

@@ -499,10 +499,17 @@ fail:
   return status;
 }
 
-/* Saves the newest whole state after the team's devices, or a stop that could not wait for a step, ended the run. */
-static void save_what_is_there(trainer *t) {
+/* Saves the newest whole state after the team's devices, data that cannot be read, or a stop that could not wait for a
+ * step, ended the run with `status`. */
+static void save_what_is_there(trainer *t, cvy_status status) {
   cvy_team *const team = t->team;
-  if (!cvy_roster_ended_by_devices(team->roster)) return;
+  if (!cvy_roster_ended_by_devices(team->roster)) {
+    if (status != CVY_E_IO || t->result.checkpoint_failed || team->params.fleet || take_results(t, true) != CVY_OK)
+      return;
+    if (t->at.epoch_batches == t->steps_per_epoch) next_epoch(&t->at); /* an evaluation could not read the data */
+    t->result.state_is_whole = save_checkpoint(t, true) == CVY_OK;
+    return;
+  }
   (void)take_results(t, false);
   const long steps_on_host = cvy_ledger_steps(team->ledger);
   if (t->at.step != steps_on_host && t->on_host.step == steps_on_host) { /* a lone device had the newest steps */
@@ -555,7 +562,7 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   note_on_host(&t);
   status = run(&t);
   if (status != CVY_OK && (status != CVY_E_INTERRUPTED || cvy_roster_ended_by_devices(team->roster)))
-    save_what_is_there(&t);
+    save_what_is_there(&t, status);
   else pass_events(&t, LONG_MAX);
   t.result.steps = t.at.step;
   t.result.epochs_done = t.at.epoch;

@@ -134,8 +134,9 @@ static bool take_out(cvy_recovery *r) {
   cvy_lost_member *const leaving = r->lost + r->n_lost;
   const cvy_status first = cvy_roster_take_out(r->roster, cvy_ring_finished(r->params.ring), leaving, &n_lost, &left);
   r->n_lost += n_lost;
-  const bool goes_on = left > 0 && (first == CVY_OK || !r->params.fault_stops);
-  const cvy_status fault = goes_on ? CVY_OK : first != CVY_OK ? first : CVY_E_DEVICE;
+  const cvy_status unread = cvy_roster_unread(r->roster);
+  const bool goes_on = left > 0 && unread == CVY_OK && (first == CVY_OK || !r->params.fault_stops);
+  const cvy_status fault = goes_on ? CVY_OK : first != CVY_OK ? first : unread != CVY_OK ? unread : CVY_E_DEVICE;
   const bool meets = r->chain && r->params.fault_stops;
   if (r->fault == CVY_OK) r->fault = fault;
   for (int i = 0; i < n_lost; i++) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/mapped_file.h"
 #include "src/base/mem.h"
 #include "src/base/text.h"
 
@@ -50,6 +51,7 @@ static cvy_status upload_resident(cvy_replica_data *r, const cvy_data *data) {
     CVY_TRY(cvy_buffer_create(r->target.device, labels, &r->labels[i]));
     CVY_TRY(cvy_buffer_write(queue, r->images[i], 0, bytes, part->images, NULL, NULL));
     CVY_TRY(cvy_buffer_write(queue, r->labels[i], 0, labels, part->labels, NULL, NULL));
+    CVY_TRY(cvy_map_check(part->images));
     r->bytes += bytes + labels;
   }
 fail:
@@ -173,6 +175,7 @@ static cvy_status load_streamed(cvy_replica_data *r, cvy_set set, const int32_t 
     memcpy(host + (size_t)i * bytes, from->images + (size_t)samples[i] * bytes, bytes);
     host_labels[i] = from->labels[samples[i]];
   }
+  CVY_TRY(cvy_map_check(from->images));
   CVY_TRY(cvy_buffer_write(upload, r->images[block], 0, (size_t)n * bytes, host, NULL, &images));
   CVY_TRY(cvy_buffer_write(upload, r->labels[block], 0, (size_t)n * sizeof *host_labels, host_labels, NULL, &labels));
   CVY_TRY(cvy_queue_flush(upload));

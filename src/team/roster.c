@@ -29,6 +29,7 @@ struct cvy_roster {
   int n, n_hung;
   cvy_status status; /* the team's first failure; it sticks */
   cvy_status halted; /* not CVY_OK: all waits inside the team end */
+  cvy_status unread; /* not CVY_OK: the data cannot be read any more */
   bool ended_by_devices, can_recover;
   double usual_ms; /* of a step, lately */
 };
@@ -189,6 +190,13 @@ bool cvy_roster_has_faults(const cvy_roster *r) {
 bool cvy_roster_is_idle(const cvy_roster *r, int i) { return r->members[i].idle; }
 void cvy_roster_set_idle(cvy_roster *r, int i, bool idle) { r->members[i].idle = idle; }
 
+cvy_status cvy_roster_unread(cvy_roster *r) {
+  cvy_roster_lock(r);
+  const cvy_status status = r->unread;
+  cvy_roster_unlock(r);
+  return status;
+}
+
 bool cvy_is_device_fault(cvy_status status) {
   return status == CVY_E_DEVICE || status == CVY_E_DEVICE_MEMORY || status == CVY_E_MEMORY || status == CVY_E_BUILD;
 }
@@ -201,7 +209,10 @@ static void note_fault(member *m, cvy_status status) {
 
 void cvy_roster_fault(cvy_roster *r, int i, cvy_status status) {
   cvy_roster_lock(r);
-  if (!cvy_is_device_fault(status)) {
+  if (status == CVY_E_IO && r->can_recover) { /* the exchange thread ends the run */
+    if (r->unread == CVY_OK) r->unread = status;
+    if (r->halted == CVY_OK) r->halted = status;
+  } else if (!cvy_is_device_fault(status)) {
     if (status != CVY_E_INTERRUPTED) cvy_roster_fail(r, status);
   } else if (r->members[i].state != CVY_LOST) {
     note_fault(&r->members[i], status);

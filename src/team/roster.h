@@ -56,8 +56,8 @@ cvy_status cvy_roster_status(const cvy_roster *roster) CVY_HOLDS(roster);
 bool cvy_roster_halted(const cvy_roster *roster) CVY_HOLDS(roster);
 /* Sets the team's failure, for good, and wakes all threads. */
 void cvy_roster_fail(cvy_roster *roster, cvy_status status) CVY_HOLDS(roster);
-/* The same for a failure of its devices, which leaves the state on the host whole. False: the team had failed
- * before. */
+/* The same for a failure of its devices or of the data, which leaves the state on the host whole. False: the team had
+ * failed before. */
 bool cvy_roster_end(cvy_roster *roster, cvy_status status) CVY_HOLDS(roster);
 bool cvy_roster_ended_by_devices(cvy_roster *roster);
 /* Breaks off the steps under way, which the exchange thread then begins anew: another node of the fleet is lost, or has
@@ -86,9 +86,12 @@ bool cvy_roster_is_idle(const cvy_roster *roster, int i) CVY_HOLDS(roster);
 void cvy_roster_set_idle(cvy_roster *roster, int i, bool idle) CVY_HOLDS(roster);
 /* True for statuses that are a device's fault; others (wrong use, diverged training) would come on every device. */
 bool cvy_is_device_fault(cvy_status status);
-/* A call on device i has failed with `status`: notes the fault and halts the team. A failure that is no device's fault
- * becomes the team's. Does nothing for a device that is already lost. */
+/* A call on device i has failed with `status`: notes the fault and halts the team. CVY_E_IO: the data cannot be read,
+ * on no device; recovery ends the run. Another failure that is no device's fault becomes the team's. Does nothing for
+ * a device that is already lost. */
 void cvy_roster_fault(cvy_roster *roster, int i, cvy_status status);
+/* CVY_OK, or the status of the data that could not be read. */
+cvy_status cvy_roster_unread(cvy_roster *roster);
 /* Halts the team if `status` comes from a device whose fault is noted; else false. */
 bool cvy_roster_halt_for(cvy_roster *roster, cvy_status status) CVY_HOLDS(roster);
 
