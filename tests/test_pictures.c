@@ -278,9 +278,17 @@ CHECK_TEST(folder_names) {
       {{"train/1", "test/1"}, 0, 0, 0, 0, "train has no folders: expected one for each class"},
       {{"Train/a/1", "train/a/1"}, 0, 0, 0, 0, "has the folders Train and train: expected one"},
       {{"train/a/1", "val/a/1", "valid/a/1"}, 0, 0, 0, 0, "has the folders val and valid: expected one"},
-      {{"pets/train/a/1", "pets/test/a/1"}, 0, 0, 0, 0, "/pets would be a class"},
+      {{"pets/train/a/1", "pets/test/a/1"}, 1, 0, 1, 1, "/pets, is read"},
+      {{"in/pets/train/a/1", "in/pets/val/a/1", "preview"}, 1, 0, 1, 1, "/in/pets, is read"},
+      {{"a/train/x/1", "a/test/x/1", "b/train/x/1", "b/test/x/1"},
+       0,
+       0,
+       0,
+       0,
+       "several are in it, name one of these: "},
+      {{"pets/train/a/1", "pets/test/a/1", "cats/1"}, 0, 0, 0, 0, "beside others that may be meant, name it: "},
       {{"a/train/1", "a/test/1", "b/train/1", "b/test/1"}, 0, 0, 0, 0, "/a would be a class"},
-      {{"x/y/Train/a/1", "x/y/Valid/a/1", "z/1"}, 0, 0, 0, 0, "its folders x/y/Train and x/y/Valid"},
+      {{"x/y/w/Train/a/1", "x/y/w/Valid/a/1", "z/1"}, 0, 0, 0, 0, "its folders x/y/w/Train and x/y/w/Valid"},
       {{"Training/a/1", "Test/c/1"}, 0, 0, 0, 0, "Training does not have"},
       {{"train/caf\u00e9/1", "test/cafe\u0301/1", "train/tea/1", "test/tea/1"},
        0,
@@ -807,6 +815,64 @@ CHECK_TEST(cifar) {
               "the label of training image 2 (offset 6149) is 2");
   unlink(check_path("hundred/test.bin"));
   check_fails(cvy_data_load(check_path("hundred"), NULL, &none), CVY_E_IO, "test.bin");
+}
+
+/* Four files of MNIST's format: n images of 2x2. */
+static void put_idx(const char *dir, uint8_t n) {
+  const uint8_t images[16] = {0, 0, 8, 3, 0, 0, 0, n, 0, 0, 0, 2, 0, 0, 0, 2}, labels[8] = {0, 0, 8, 1, 0, 0, 0, n};
+  uint8_t bytes[256] = {0};
+  for (int set = 0; set < 2; set++) {
+    memcpy(bytes, images, 16);
+    put(check_text("%s/%s-images-idx3-ubyte", dir, set ? "t10k" : "train"), bytes, 16 + 4u * n);
+    memset(bytes, 0, sizeof bytes);
+    memcpy(bytes, labels, 8);
+    put(check_text("%s/%s-labels-idx1-ubyte", dir, set ? "t10k" : "train"), bytes, 8u + n);
+  }
+}
+
+static void put_pickle(const char *name) { put(name, "\x80\x02}q\x01.", 6); }
+
+/* torchvision's root folder, and CIFAR as Python's pickles. */
+CHECK_TEST(places) {
+  static const char ten[] = "ten has CIFAR-10 as Python's pickles", get_ten[] = "cifar-10-binary.tar.gz | tar xz";
+  cvy_data *none;
+  put_pickle("ten/data_batch_1");
+  put_pickle("ten/test_batch");
+  put_pickle("ten/batches.meta");
+  check_fails(cvy_data_load(check_path("ten"), NULL, &none), CVY_E_FORMAT, ten);
+  assert_true(check_log_contains(get_ten) && check_log_contains("name the folder cifar-10-batches-bin"));
+  put_pickle("py/ten/data_batch_1");
+  put("py/cifar-10-python.tar.gz", "x", 1);
+  check_fails(cvy_data_load(check_path("py"), NULL, &none), CVY_E_FORMAT, ten);
+  put_pickle("hundred/train");
+  put_pickle("hundred/test");
+  put_pickle("hundred/meta");
+  check_fails(cvy_data_load(check_path("hundred"), NULL, &none), CVY_E_FORMAT, "CIFAR-100 as Python's pickles");
+  assert_true(check_log_contains("name the folder cifar-100-binary"));
+  put("text/train", "list of files", 13);
+  put("text/test", "list of files", 13);
+  check_fails(cvy_data_load(check_path("text"), NULL, &none), CVY_E_IO, "has neither idx files");
+
+  put_idx("root/MNIST/raw", 3);
+  put("root/MNIST/processed/training.pt", "x", 1);
+  check_log_clear();
+  const cvy_data *data = load(d, check_path("root"), (cvy_data_params){0});
+  assert_true(data->train.n == 3 && data->h == 2 && check_log_contains("root/MNIST/raw, is read"));
+  data = load(d, check_path("root/MNIST"), (cvy_data_params){0});
+  assert_int_equal(data->train.n, 3);
+  put_pickle("root/ten/data_batch_1"); /* CIFAR-10 may be meant */
+  check_fails(cvy_data_load(check_path("root"), NULL, &none), CVY_E_FORMAT, "others that may be meant, name it: ");
+  assert_true(check_log_contains("root/MNIST/raw; ") && check_log_contains(get_ten));
+  put_idx("root/KMNIST/raw", 4);
+  check_fails(cvy_data_load(check_path("root"), NULL, &none), CVY_E_FORMAT, "several are in it, name one of these: ");
+  assert_true(check_log_contains("root/MNIST/raw") && check_log_contains("root/KMNIST/raw"));
+  data = load(d, check_path("root/KMNIST"), (cvy_data_params){0});
+  assert_int_equal(data->train.n, 4);
+
+  put_cifar("both/cifar-10-batches-bin/data_batch_1.bin", 0, 5, 1); /* one data set in two forms */
+  put_cifar("both/cifar-10-batches-bin/test_batch.bin", 0, 2, 1);
+  put_pickle("both/cifar-10-batches-py/data_batch_1");
+  check_cifar(&load(d, check_path("both"), (cvy_data_params){0})->train, 0, 5);
 }
 
 /* In two calls; sizes at once, broken pictures until the end among them; destroyed while it decodes. */

@@ -17,6 +17,7 @@
 #include "src/base/pool.h"
 #include "src/base/text.h"
 #include "src/base/user_cache.h"
+#include "src/data/data_places.h"
 #include "src/data/picture_decode.h"
 #include "src/data/resize.h"
 
@@ -411,13 +412,16 @@ static void *fetch_on_thread(void *arg) {
 static cvy_status open_folder(const char *spec, dataset *d) {
   cvy_status status = CVY_OK;
   struct stat info;
+  char *place = NULL;
   CVY_REQUIRE(stat(spec, &info) == 0, errno == ENOENT ? CVY_E_ARGUMENT : CVY_E_IO,
               "data '%s': %s; fashion-mnist, a folder or synthetic[:N[:HxWxC]] are possible", spec, strerror(errno));
   CVY_REQUIRE(S_ISDIR(info.st_mode), CVY_E_ARGUMENT,
               "data '%s' is a file: name the folder that has the idx or CIFAR files, or pictures", spec);
-  if (data_is_idx(spec)) CVY_TRY(data_open_idx(d, spec));
-  else if (data_is_cifar(spec)) CVY_TRY(data_open_cifar(d, spec));
-  else if (cvy_folder_is_one(spec)) CVY_TRY(data_open_pictures(d, spec));
+  if (!data_is_idx(spec) && !data_is_cifar(spec)) CVY_TRY(data_find_place(spec, &place));
+  const char *const dir = place ? place : spec;
+  if (data_is_idx(dir)) CVY_TRY(data_open_idx(d, dir));
+  else if (data_is_cifar(dir)) CVY_TRY(data_open_cifar(d, dir));
+  else if (cvy_folder_is_one(dir)) CVY_TRY(data_open_pictures(d, dir));
   else
     CVY_FAIL(CVY_E_IO,
              "%s has neither idx files (train-images-idx3-ubyte or train-images-idx4-ubyte and so on, plain or .gz), "
@@ -425,6 +429,7 @@ static cvy_status open_folder(const char *spec, dataset *d) {
              "CLASS/*.jpg)",
              spec);
 fail:
+  cvy_free(place);
   return status;
 }
 
