@@ -304,6 +304,62 @@ CHECK_TEST(other_names) {
   }
 }
 
+static int count_in_log(const char *text) {
+  int n = 0;
+  for (const char *at = check_log_get(); (at = strstr(at, text)); at++) n++;
+  return n;
+}
+
+static void put_labels(const char *name, int n, const char *labels) {
+  uint8_t b[64];
+  const size_t size = make_idx(b, 1, &n, 0, 2);
+  memcpy(b + size - (size_t)n, labels, (size_t)n);
+  check_write(check_path("%s", name), b, size);
+}
+
+/* Labels that run from 1, and labels of the test set alone: one warning each, from files and from memory. */
+CHECK_TEST(odd_labels) {
+  static const struct {
+    const char *train, *test; /* 4 and 3 labels */
+    int wanted;
+    const char *from_one, *test_alone; /* NULL: no such warning */
+  } sets[] = {
+      {"\0\1\2\0", "\2\1\0", 0, NULL, NULL},
+      {"\1\2\3\1", "\3\2\1", 0, "the labels run from 1 to 3 and none is 0: the network gets 4 classes", NULL},
+      {"\1\2\3\1", "\3\2\1", 5, NULL, NULL},
+      {"\1\1\1\1", "\1\1\1", 0, NULL, NULL},
+      {"\2\3\2\3", "\2\3\2", 0, NULL, NULL},
+      {"\1\2\3\1", "\3\2\0", 0, NULL,
+       "1 label of the test images does not occur among the training images, the first is 0"},
+      {"\0\1\2\0", "\5\4\4", 0, NULL,
+       "2 labels of the test images do not occur among the training images, the first is 4"},
+      {"\0\1\2\0", "\5\4\4", 9, NULL,
+       "2 labels of the test images do not occur among the training images, the first is 4"},
+  };
+  for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+    write_set(folder, 3);
+    put_labels(names[1], 4, sets[i].train);
+    put_labels(names[3], 3, sets[i].test);
+    const int most = (sets[i].from_one != NULL) + (sets[i].test_alone != NULL);
+    for (int memory = 0; memory < 2; memory++) {
+      const uint8_t pixels[16] = {0};
+      uint16_t labels[7];
+      for (int k = 0; k < 7; k++) labels[k] = (uint16_t)(k < 4 ? sets[i].train[k] : sets[i].test[k - 4]);
+      const cvy_samples train = {.n = 4, .images = pixels, .labels = labels},
+                        test = {.n = 3, .images = pixels, .labels = labels + 4};
+      cvy_data *data;
+      check_log_clear();
+      if (memory) check_ok(cvy_data_from_memory(2, 2, 1, sets[i].wanted, &train, &test, &data));
+      else check_ok(cvy_data_load(folder, &(cvy_data_params){.classes = sets[i].wanted}, &data));
+      cvy_data_destroy(&data);
+      if (sets[i].from_one) assert_int_equal(count_in_log(sets[i].from_one), 1);
+      if (sets[i].test_alone) assert_int_equal(count_in_log(sets[i].test_alone), 1);
+      if (count_in_log("[warning]") != most) check_fail(d, "set %zu, memory %d: %s", i, memory, check_log_get());
+    }
+    check_case_end(d);
+  }
+}
+
 CHECK_TEST(folder_errors) {
   uint8_t b[256];
   cvy_data *data;

@@ -43,35 +43,6 @@ fail:
   return status;
 }
 
-cvy_status data_check_classes(int classes) {
-  cvy_status status = CVY_OK;
-  CVY_REQUIRE(classes >= 0 && classes <= CVY_MAX_CLASSES, CVY_E_ARGUMENT,
-              "%d classes: 1 to %d are possible (0: largest label + 1)", classes, CVY_MAX_CLASSES);
-fail:
-  return status;
-}
-
-cvy_status data_check_labels(dataset *d, int wanted, const char *const where[CVY_SETS], size_t base,
-                             const size_t each[CVY_SETS]) {
-  cvy_status status = CVY_OK;
-  int own = 0;
-  CVY_TRY(data_check_classes(wanted));
-  for (int set = 0; set < CVY_SETS; set++)
-    for (int i = 0; i < d->raw[set].n; i++)
-      if (d->raw[set].labels[i] >= own) own = d->raw[set].labels[i] + 1;
-  d->data.classes = wanted ? wanted : own < CVY_MAX_CLASSES ? own : CVY_MAX_CLASSES;
-  for (int set = 0; set < CVY_SETS; set++) {
-    const raw_set *const s = &d->raw[set];
-    for (int i = 0; i < s->n; i++)
-      CVY_REQUIRE(s->labels[i] < d->data.classes, CVY_E_FORMAT,
-                  "%s%sthe label of %s image %d (offset %zu) is %d, with %d classes 0 to %d are possible", where[set],
-                  *where[set] ? ": " : "", data_set_names[set], i, base + (size_t)i * each[set], s->labels[i],
-                  d->data.classes, d->data.classes - 1);
-  }
-fail:
-  return status;
-}
-
 cvy_status data_show_names(dataset *d, const char *where, const char **equal) {
   cvy_status status = CVY_OK;
   cvy_text plain = {0};

@@ -67,8 +67,9 @@ extern const char *const data_set_names[CVY_SETS]; /* "training", "validation", 
 cvy_status data_add_file(dataset *d, const char *path);
 /* 0..CVY_MAX_CLASSES is right. */
 cvy_status data_check_classes(int classes);
-/* Sets d->data.classes (wanted, or largest label + 1) and checks the labels. where[set]: the file, or "". base: offset of
- * label 0 there; each[set]: bytes from label to label. */
+/* Sets d->data.classes (wanted, or largest label + 1) and checks the labels. A warning each, if they run from 1, and if
+ * some occur in the test set alone. where[set]: the file, or "". base: offset of label 0 there; each[set]: bytes from
+ * label to label. */
 cvy_status data_check_labels(dataset *d, int wanted, const char *const where[CVY_SETS], size_t base,
                              const size_t each[CVY_SETS]);
 /* Makes d->names, of d->data.classes, plain, with one warning if any was not; *equal: two of them are equal then. `where`
