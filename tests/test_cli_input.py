@@ -131,6 +131,14 @@ def test_odd_sources(at):
             refused("data", "synthetic:64", option, out)
     with open("/dev/full", "w", encoding="utf-8") as full:
         refused("data", "synthetic:64", codes=(1,), stdout=full)
+    # test/ without class folders, as ImageNet and Kaggle hand it out: left out with one warning, and val/ is the test set
+    for name in ("train/a/1", "train/a/2", "train/b/1", "train/b/2", "val/a/1", "val/b/1", "test/1", "test/2", "test/3"):
+        os.makedirs(os.path.dirname("flat/" + name), exist_ok=True)
+        shutil.copy("p.pgm", f"flat/{name}.pgm")
+    done = run("data", "flat", "--json", "-")
+    check(done.returncode == 0 and done.stderr.count("warning") == 1 and
+          "flat/test is left out: without a folder for each class its files have no labels" in done.stderr, "one warning", done)
+    check([json.loads(done.stdout)["sets"][s]["of_class"] for s in ("training", "test")] == [[2, 2], [1, 1]], "val/ is the test set", done)
 
 
 def test_odd_logs(at):
