@@ -270,14 +270,20 @@ def test_pictures(at):
     check("pictures: lib" in expect(0, "--version").stdout, "the libraries")
 
 
-def png16(path, value, n=28):
-    """A gray PNG with 16 bits of each pixel, all of one value."""
+def png(path, rows, depth=8, extra=()):
+    """A gray PNG of these rows of values; extra: (name, body) of chunks before its pixels."""
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    lines = b"".join(b"\0" + struct.pack(f">{len(row)}{'H' if depth == 16 else 'B'}", *row) for row in rows)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as f:
-        f.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", n, n, 16, 0, 0, 0, 0)) +
-                chunk(b"IDAT", zlib.compress((b"\0" + struct.pack(">H", value) * n) * n)) + chunk(b"IEND", b""))
+        f.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", len(rows[0]), len(rows), depth, 0, 0, 0, 0)) +
+                b"".join(chunk(*one) for one in extra) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b""))
+
+
+def png16(path, value, n=28):
+    """A gray PNG with 16 bits of each pixel, all of one value."""
+    png(path, [[value] * n] * n, depth=16)
 
 
 def test_copy_cut(at):
@@ -375,8 +381,6 @@ def exif(orientation):
 
 def arrow(path, upright, orientation):
     """A gray PNG of the upright rows as a camera held this way stores them."""
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
     rows = upright
     if orientation in (5, 6, 7, 8):  # the file's rows are columns of the upright picture
         rows = [list(column) for column in zip(*rows)]
@@ -384,11 +388,7 @@ def arrow(path, upright, orientation):
         rows = rows[::-1]
     if orientation in (2, 3, 7, 8):  # the first column is on the right, or at the bottom
         rows = [row[::-1] for row in rows]
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "wb") as f:
-        f.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 0, 0, 0, 0)) +
-                (chunk(b"eXIf", exif(orientation)) if orientation > 1 else b"") +
-                chunk(b"IDAT", zlib.compress(b"".join(b"\0" + bytes(row) for row in rows))) + chunk(b"IEND", b""))
+    png(path, rows, extra=[(b"eXIf", exif(orientation))] if orientation > 1 else [])
 
 
 def test_exif(at):

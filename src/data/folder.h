@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * The pictures of a folder, found as torchvision's ImageFolder finds them:
  *   DIR/train/CLASS/…, DIR/test/CLASS/…, DIR/val/CLASS/…   or   DIR/CLASS/…
- * with other names of these parts, too (folder_names.h). A class is a folder; its pictures are the files with a picture's extension in it and in all folders below it,
- * symbolic links followed. Classes are sorted by name; the pictures of a class by the folder they are in, then by name
- * (bytes). Differences: hidden folders and those of systems are left out, at every depth, and a folder that contains itself
+ * with other names of these parts, too (folder_names.h). A class is a folder; its pictures are the files with a picture's
+ * extension in it and in all folders below it, symbolic links followed. Classes are sorted by name; the pictures of a
+ * class by the folder they are in, then by name (bytes). Differences: hidden folders and those of systems are left out, at every depth, and a folder that contains itself
  * by a link is walked once. */
 #ifndef CVY_DATA_FOLDER_H
 #define CVY_DATA_FOLDER_H

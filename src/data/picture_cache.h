@@ -3,8 +3,8 @@
  * $XDG_CACHE_HOME/convoy/data, named PATH-SIZE.images, PATH the hash of the folder's path in hex digits.
  *   0     head (struct head in picture_cache.c): magic, version, the key, counts, sizes, hashes, its own hash
  *   4096  the images that are not broken, in the order of the folder's list
- *   …     a record for each picture of the list (size of the original; whether values were clipped and EXIF turns it; broken: where its
- *         reason is), the reasons
+ *   …     a record for each picture of the list (size of the original; whether values were clipped and EXIF turns it;
+ *         broken: where its reason is), the reasons
  * Numbers are this machine's. The key is a hash of the names, labels and fingerprints (fingerprint.h: bytes, sizes,
  * inodes and times) of all files, the wanted size, channels and depth, and the decoders' versions: other pictures
  * replace the copy. A file is written aside under a lock (flock) and renamed; files that

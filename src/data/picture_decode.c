@@ -108,12 +108,7 @@ static const char *format_of(const uint8_t *bytes, size_t size) {
 /* Behind a decoder of a format with EXIF. */
 static cvy_status take_orientation(const uint8_t *bytes, size_t size, cvy_picture *out, char why[CVY_PICTURE_WHY]) {
   out->orientation = cvy_exif_orientation(bytes, size);
-  if (!out->exif_rotate) return CVY_OK;
-  if (out->size_only) {
-    const int h = out->h, w = out->w;
-    out->h = out->orientation >= 5 ? w : h;
-    out->w = out->orientation >= 5 ? h : w;
-  } else if (!cvy_picture_turn(out, out->orientation)) {
+  if (out->exif_rotate && !cvy_picture_turn(out, out->orientation)) {
     snprintf(why, CVY_PICTURE_WHY, "no memory to turn its %dx%d pixels", out->h, out->w);
     return CVY_E_MEMORY;
   }

@@ -75,6 +75,11 @@ bool cvy_picture_turn(cvy_picture *picture, int orientation) {
   /* from below, from the right: in the file's rows and columns */
   const bool up = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
   const bool left = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+  if (picture->size_only) {
+    picture->h = (int)out_h;
+    picture->w = (int)out_w;
+    return true;
+  }
   uint8_t *const turned = cvy_alloc_unset(n, each);
   if (!turned) return false;
   for (size_t y = 0; y < out_h; y++)

@@ -123,34 +123,38 @@ fail:
 
 /* ---- what was found ---- */
 
-static void say_what_is_clipped(const picture_set *p) {
-  size_t n = 0, first = 0;
+/* Pictures that are not broken and have a property, and the first of them. */
+typedef struct group {
+  size_t n;
+  const char *first;
+} group;
+
+static void count_in(group *g, const char *path) {
+  if (g->n++ == 0) g->first = path;
+}
+
+static void say_what_is_changed(const dataset *d) {
+  const picture_set *const p = d->own;
+  group clipped = {0}, turned = {0};
   for (size_t i = 0; i < p->folder.n; i++) {
-    if (p->facts[i].why || !p->facts[i].clipped) continue;
-    if (n++ == 0) first = i;
+    if (p->facts[i].why) continue;
+    if (p->facts[i].clipped) count_in(&clipped, p->folder.items[i].path);
+    if (p->facts[i].turned) count_in(&turned, p->folder.items[i].path);
   }
-  if (n)
+  if (clipped.n)
     cvy_log_warning(
         "%zu picture%s of %s %s 16-bit gray PNG: values above 255 become white, as with torchvision's "
         "ImageFolder (Pillow's convert); --png16 scale takes 0 to 65535 as black to white. The first is %s",
-        n, n > 1 ? "s" : "", p->folder.dir, n > 1 ? "are" : "is a", p->folder.items[first].path);
-}
-
-static void say_what_is_turned(const dataset *d) {
-  const picture_set *const p = d->own;
-  size_t n = 0, first = 0;
-  for (size_t i = 0; i < p->folder.n; i++) {
-    if (p->facts[i].why || !p->facts[i].turned) continue;
-    if (n++ == 0) first = i;
-  }
-  if (n && d->params.exif_rotate)
-    cvy_log_info("%zu picture%s of %s %s turned upright, as EXIF has it", n, n > 1 ? "s" : "", p->folder.dir,
-                 n > 1 ? "are" : "is");
-  else if (n)
+        clipped.n, clipped.n > 1 ? "s" : "", p->folder.dir, clipped.n > 1 ? "are" : "is a", clipped.first);
+  if (turned.n && d->params.exif_rotate)
+    cvy_log_info("%zu picture%s of %s %s turned upright, as EXIF has it", turned.n, turned.n > 1 ? "s" : "",
+                 p->folder.dir, turned.n > 1 ? "are" : "is");
+  else if (turned.n)
     cvy_log_warning(
         "%zu picture%s of %s %s on the side or mirrored by EXIF, which is ignored, as with torchvision's "
         "ImageFolder; --exif rotate turns %s upright. The first is %s",
-        n, n > 1 ? "s" : "", p->folder.dir, n > 1 ? "are" : "is", n > 1 ? "them" : "it", p->folder.items[first].path);
+        turned.n, turned.n > 1 ? "s" : "", p->folder.dir, turned.n > 1 ? "are" : "is", turned.n > 1 ? "them" : "it",
+        turned.first);
 }
 
 static cvy_status mark_broken(dataset *d) {
@@ -186,8 +190,7 @@ static cvy_status fetch(dataset *d) {
   picture_set *const p = d->own;
   if (p->own_sizes) {
     CVY_TRY(decode(d, measure));
-    say_what_is_clipped(p);
-    say_what_is_turned(d);
+    say_what_is_changed(d);
     CVY_TRY(mark_broken(d));
     return CVY_OK;
   }
@@ -202,8 +205,7 @@ static cvy_status fetch(dataset *d) {
     for (size_t i = 0; i < p->folder.n_of[set]; i++) before += !p->facts[at++].why;
   }
   if (mapped) memcpy(d->content, p->cache.hashes, sizeof d->content);
-  say_what_is_clipped(p);
-  say_what_is_turned(d);
+  say_what_is_changed(d);
   CVY_TRY(mark_broken(d));
 fail:
   return status;
