@@ -38,7 +38,7 @@ static inline cvy_devices *check_devices(check_device *d, const char *suffix) {
 }
 
 /* A team without weights and data. */
-static inline cvy_team *check_bare_team(check_device *d, const cvy_devices *devices, const cvy_net *net,
+static inline cvy_team *check_bare_team(check_device *d, cvy_devices *devices, const cvy_net *net,
                                         const cvy_team_params *params) {
   cvy_team *team;
   check_ok(cvy_team_create(devices, net, params, &team));
@@ -46,7 +46,7 @@ static inline cvy_team *check_bare_team(check_device *d, const cvy_devices *devi
 }
 
 /* seed 0: the library's default weights. */
-static inline cvy_team *check_team(check_device *d, const cvy_devices *devices, const cvy_net *net,
+static inline cvy_team *check_team(check_device *d, cvy_devices *devices, const cvy_net *net,
                                    const cvy_team_params *params, uint64_t seed, const cvy_data *data) {
   cvy_team *const team = check_bare_team(d, devices, net, params);
   check_ok(cvy_team_init(team, seed ? &(cvy_init_params){.kind = CVY_INIT_HE, .seed = seed} : NULL));

@@ -38,8 +38,9 @@
  *                         a call fails with the calling thread's backtrace alone (8 times; questions do not count)
  *   dump-after=S          the same S seconds after the first OpenCL call; then the process ends with SIGABRT. Without
  *                         calls=FILE to the standard error stream
- * Faults of single devices. WHO is a device's index in the team (devices of a program that makes no team: the order in
- * which they are opened), "/K": part K of a partitioned device, or "all". Calls, commands and launches are counted per
+ * Faults of single devices. WHO is a device's index in the team, counted with those that were left out (devices
+ * of a program that makes no team: the order in which they are opened), "/K": part K of a partitioned device, or "all".
+ * Calls, commands and launches are counted per
  * device from 0 and start again when the variable changes.
  *   slow=WHO:F[:A-B]      a launch takes F times as long, without using a core; A-B: launches A to B-1 alone, or with
  *                         "10s-20s" those in that time after the device's first launch. Launches much shorter than
@@ -48,8 +49,8 @@
  *                         bytes / R GB/s, on the way to the device bytes / U GB/s, on each queue for itself, without
  *                         using a core and, where the call does not block, without holding up the host
  *   fail=WHO:CALL:N:CODE  the N-th CALL and all later ones fail with CODE (-5). CALL: launch read write map unmap fill
- *                         copy marker barrier flush finish wait buffer arg; info release (of events); any (but the
- *                         last two)
+ *                         copy marker barrier flush finish wait buffer arg; info release (of events); context (of a
+ *                         device that is opened, not of one that is only listed) build; any (but these four)
  *   fail-once=WHO:CALL:N:CODE   the N-th alone
  *   bad-event=WHO:N:CODE  from the N-th command on, what the device has done is said to have ended with CODE
  *   hang=WHO:N            the N-th command and all behind it never end, on any of the device's queues; who waits for

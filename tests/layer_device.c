@@ -220,7 +220,7 @@ static void schedule(cl_event gate, uint64_t at_ns, unsigned while_version) {
 static cl_int enter(unit *u, queue_state *q, call c, bool command) {
   read_words();
   if (!u || n_faults == 0) return CL_SUCCESS;
-  const bool quiet = c == CALL_INFO || c == CALL_RELEASE;
+  const bool quiet = c == CALL_INFO || c == CALL_RELEASE || c == CALL_CONTEXT || c == CALL_BUILD;
   const long number = u->calls[c]++, any = quiet ? -1 : u->calls[CALL_ANY]++, nth = command ? u->commands++ : -1;
   const unsigned since = version;
   cl_int code = CL_SUCCESS;
@@ -632,19 +632,39 @@ static cl_context CL_API_CALL create_context(const cl_context_properties *proper
     if (code) *code = CL_OUT_OF_RESOURCES;
     return NULL;
   }
+  int i = 0, part = -1;
+  pthread_mutex_lock(&lock);
+  for (int k = 0; n > 0 && k < n_parts; k++)
+    if (parts[k].id == devices[0]) part = parts[k].part;
+  unit *const who = unit_of(index_here(), part);
+  const cl_int bad = notify ? enter(who, NULL, CALL_CONTEXT, false) : CL_SUCCESS; /* the list's have none */
+  pthread_mutex_unlock(&lock);
+  if (bad != CL_SUCCESS) {
+    if (code) *code = bad;
+    return NULL;
+  }
   const cl_context context = below->clCreateContext(properties, n, devices, notify, user, code);
   if (!context || n == 0) return context;
   pthread_mutex_lock(&lock);
-  int i = 0, part = -1;
   while (i < n_contexts && contexts[i].context != context) i++; /* an address may come back */
-  for (int k = 0; k < n_parts; k++)
-    if (parts[k].id == devices[0]) part = parts[k].part;
   if (i == MOST_CONTEXTS) i = oldest_context++ % MOST_CONTEXTS; /* long closed */
   contexts[i].context = context;
-  contexts[i].unit = unit_of(index_here(), part);
+  contexts[i].unit = who;
   if (i == n_contexts) n_contexts++;
   pthread_mutex_unlock(&lock);
   return context;
+}
+
+static cl_int CL_API_CALL build_program(cl_program program, cl_uint n, const cl_device_id *devices, const char *options,
+                                        void(CL_CALLBACK *notify)(cl_program, void *), void *user) {
+  cl_context context = NULL;
+  cl_int code = CL_SUCCESS;
+  if (below->clGetProgramInfo(program, CL_PROGRAM_CONTEXT, sizeof context, &context, NULL) == CL_SUCCESS) {
+    pthread_mutex_lock(&lock);
+    code = enter(unit_of_context(context), NULL, CALL_BUILD, false);
+    pthread_mutex_unlock(&lock);
+  }
+  return code != CL_SUCCESS ? code : below->clBuildProgram(program, n, devices, options, notify, user);
 }
 
 static cl_command_queue CL_API_CALL create_queue(cl_context context, cl_device_id device,
@@ -687,6 +707,7 @@ static cl_int CL_API_CALL create_sub_devices(cl_device_id device, const cl_devic
 void layer_device_init(const cl_icd_dispatch *driver, cl_icd_dispatch *above) {
   below = driver;
   above->clCreateContext = create_context;
+  above->clBuildProgram = build_program;
   above->clCreateCommandQueue = create_queue;
   above->clCreateSubDevices = create_sub_devices;
   above->clCreateBuffer = create_buffer;

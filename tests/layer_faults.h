@@ -18,7 +18,7 @@
   X(UNMAP, "unmap")                                                                                               \
   X(FILL, "fill")                                                                                                 \
   X(COPY, "copy") X(MARKER, "marker") X(BARRIER, "barrier") X(FLUSH, "flush") X(FINISH, "finish") X(WAIT, "wait") \
-      X(BUFFER, "buffer") X(ARG, "arg") X(INFO, "info") X(RELEASE, "release")
+      X(BUFFER, "buffer") X(ARG, "arg") X(INFO, "info") X(RELEASE, "release") X(CONTEXT, "context") X(BUILD, "build")
 typedef enum call {
 #define X(id, name) CALL_##id,
   CALL_LIST(X)

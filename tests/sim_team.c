@@ -179,7 +179,7 @@ static void add_devices(sim_team *s, cvy_mail **mail) {
     d->first = cvy_shares_first(s->shares);
     if (!s->job->net.alone) sim_must(cvy_mail_create(s->roster, i, s->job->net.layout.n_buckets + 1, &d->mail), "mail");
     mail[i] = d->mail;
-    sim_must(cvy_roster_add(s->roster, i, &sim_device_fns, d, "fake"), "roster");
+    sim_must(cvy_roster_add(s->roster, i, &sim_device_fns, d, i, "fake"), "roster");
   }
 }
 

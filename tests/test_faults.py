@@ -129,6 +129,36 @@ def test_open(at):
               and "hangs while the team is opened" in done.stderr, f"{words} in {time.monotonic() - begin:.0f} s", done)
 
 
+def left_out(at, words, code, said, n_left, *args, devices=None, **more):
+    """A run on three replicas that no number names."""
+    log = at("left_out.jsonl")
+    done = train(3, "--log", log, "--devices", devices or "cpu*3", *args, words=words, steps=4, **more)
+    check(done.returncode == code and all(text in done.stderr for text in said), f"{words}: exit {code} and {said}", done)
+    if code == 0:
+        run, losses = lines_of(log)[0]["run"], lost(log)
+        check(len(run["devices"]) == n_left and len(losses) == 3 - n_left and all(d["device"] == -1 and "#" in d["label"] and d["reason"] and
+              len(d["shares"]) == n_left and sum(d["shares"]) == BATCH for d in losses), f"{words}: {run['devices']}, {losses}", done)
+    return done
+
+
+def test_left_out(at):
+    """A device that fails while the team is opened is left out if no number names it, whatever fails; one that is named ends the run."""
+    for words in ("fail=1:context:0:-6", "fail=1:build:0:-11", "fail=1:buffer:0:-4", "fail=1:buffer:3:-4"):
+        left_out(at, words, 0, ["#1 ", "is left out: ", "convoy selftest --devices", "2 devices are left: "], 2)
+    code = {"context": "CL_OUT_OF_HOST_MEMORY", "build": "CL_BUILD_PROGRAM_FAILURE"}
+    left_out(at, "fail=1:context:0:-6", 0, [code["context"]], 2, "--shares", "16,16,16")
+    left_out(at, "fail=1:build:0:-11,fail=2:context:0:-6", 0, ["1 device is left: "], 1)
+    left_out(at, "fail=all:context:0:-6", 1, [code["context"]], 0)
+    left_out(at, "fail=1:context:0:-6", 1, [code["context"]], 0, "--on-device-loss", "stop")
+    done = left_out(at, "fail=1:context:0:-6", 1, [code["context"]], 0, devices=f"{DEVICE}*3")
+    check("left out" not in done.stderr, "a device that is named by number is left out", done)
+    weights = at("left_out.st")
+    check(train(1, "--save", weights, steps=1).returncode == 0, "weights")
+    for verb in (["eval", "--weights", weights, "--data", "synthetic:480"], ["bench", "train", "--model", "lenet", "--batch", 48]):
+        done = call([CONVOY, *verb, "--devices", "cpu*2", "--quiet"], env=with_layer("fail=1:build:0:-11"), timeout=120 * SANITIZED)
+        check(done.returncode == 0 and "1 device is left" in done.stderr, f"{verb[0]} without a device", done)
+
+
 def test_last(at):
     """The last device fails or hangs: exit 1, the newest state is kept, and the run goes on from there."""
     whole = reference(at, 2, [], "whole")
@@ -287,7 +317,7 @@ if __name__ == "__main__":
         train(replicas, steps=2)
     with tempfile.TemporaryDirectory() as folder:
         measure_timeout(lambda name: os.path.join(folder, name))
-        tests = (test_open, test_before, test_hang, test_last, test_last_shares, test_no_room, test_finished, test_full_disk,
+        tests = (test_open, test_left_out, test_before, test_hang, test_last, test_last_shares, test_no_room, test_finished, test_full_disk,
                  test_stop, test_left, test_eval, test_kill)
         for test in tests:
             if len(sys.argv) > 3 and test.__name__ not in sys.argv[3:]:

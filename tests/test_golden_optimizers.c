@@ -141,7 +141,7 @@ static void check_end(check_device *d, cvy_team *team, const json_t *one, const 
   cvy_free(signs);
 }
 
-static cvy_team *begin(check_device *d, const json_t *one, cvy_team_params params, const cvy_devices *devices,
+static cvy_team *begin(check_device *d, const json_t *one, cvy_team_params params, cvy_devices *devices,
                        const cvy_net *net, const cvy_data *data, const cvy_resume_facts *resume, float **start) {
   params.resume = resume;
   cvy_team *const team = check_bare_team(d, devices, net, &params);
@@ -154,8 +154,8 @@ static cvy_team *begin(check_device *d, const json_t *one, cvy_team_params param
 }
 
 /* A team that goes on from a checkpoint of this one, which is closed with the case. */
-static cvy_team *go_on(check_device *d, cvy_team *team, const json_t *one, cvy_team_params params,
-                       const cvy_devices *devices, const cvy_net *net, const cvy_data *data, float **start) {
+static cvy_team *go_on(check_device *d, cvy_team *team, const json_t *one, cvy_team_params params, cvy_devices *devices,
+                       const cvy_net *net, const cvy_data *data, float **start) {
   char dir[] = "/tmp/convoy-optimizers-XXXXXX";
   cvy_checkpoint *opened;
   assert_non_null(mkdtemp(dir));
@@ -180,7 +180,7 @@ static void run_case(check_device *d, const json_t *one, int way) {
   const bool lenet = !strcmp(json_string_value(json_object_get(one, "net")), "lenet");
   const cvy_net *const net = make_net(d, lenet);
   const cvy_data *const data = make_data(d, lenet ? 1 : 2, lenet ? 28 : 8);
-  const cvy_devices *const devices = check_devices(d, way == ALONE ? "" : "*2");
+  cvy_devices *const devices = check_devices(d, way == ALONE ? "" : "*2");
   cvy_team_params params = params_of(one);
   float *start;
   if (way == RESUMED) params.split = CVY_SPLIT_SHARES, params.split_values = unequal;
@@ -224,7 +224,7 @@ static void compare_halves(check_device *d, const json_t *one) {
   const bool lenet = !strcmp(json_string_value(json_object_get(one, "net")), "lenet");
   const cvy_net *const net = make_net(d, lenet);
   const cvy_data *const data = make_data(d, lenet ? 1 : 2, lenet ? 28 : 8);
-  const cvy_devices *const whole = check_devices(d, ""), *const halves = check_devices(d, "/1+1");
+  cvy_devices *const whole = check_devices(d, ""), *const halves = check_devices(d, "/1+1");
   cvy_team_params params = params_of(one);
   float *start;
   params.bn = CVY_BN_GHOST, params.ghost = 2;

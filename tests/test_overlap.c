@@ -73,7 +73,7 @@ CHECK_TEST(exposed) {
   if (info->compute_units < 2) check_skip(d, "one core, which two devices and the host would share");
   const cvy_net *const net = check_model(d, "resnet18", 1, 28);
   const cvy_data *const data = check_data(d, "synthetic:640");
-  const cvy_devices *const devices = check_devices(d, info->can_partition_by_counts ? "/=2" : "*2");
+  cvy_devices *const devices = check_devices(d, info->can_partition_by_counts ? "/=2" : "*2");
   for (int i = 0; i < 2; i++) {
     const cvy_team_params params = {.batch = BATCH, .no_overlap = i == 1};
     teams[i] = check_team(d, devices, net, &params, 0, data);

@@ -25,7 +25,7 @@ typedef struct run {
 static run train(check_device *d, const cvy_net *net, const cvy_data *data, const char *suffix,
                  const cvy_team_params *params) {
   run out;
-  const cvy_devices *const devices = check_devices(d, suffix);
+  cvy_devices *const devices = check_devices(d, suffix);
   cvy_team *const team = check_team(d, devices, net, params, 1, data);
   for (int s = 0; s < steps(); s++) {
     int32_t samples[BATCH];

@@ -48,7 +48,7 @@ CHECK_TEST(staged) {
   if (!layer_is_loaded()) check_skip(d, "%s is not there, or not loaded: links cannot be slow", CVY_TEST_LAYER);
   if (!cvy_device_get_facts(d->cl)->host_unified)
     check_skip(d, "the device's memory is its own: nothing can be mapped");
-  const cvy_devices *const devices = check_devices(d, "*3");
+  cvy_devices *const devices = check_devices(d, "*3");
   for (int how = 0; how < 4; how++) {
     cvy_team_params params = {.batch = BATCH,
                               .staleness = how & 1,
@@ -139,7 +139,7 @@ CHECK_TEST(calls) {
 /* A driver may have no pinned memory: the run goes on with ordinary memory, the same bits and a warning. */
 CHECK_TEST(not_pinned) {
   if (!layer_is_loaded()) check_skip(d, "%s is not there, or not loaded: no memory can be missing", CVY_TEST_LAYER);
-  const cvy_devices *const devices = check_devices(d, "*2");
+  cvy_devices *const devices = check_devices(d, "*2");
   const cvy_team_params params = {.batch = BATCH, .momentum = 0.9f, .bucket_mib = 0.001};
   run want = {.w = NULL};
   setenv("CVY_FORCE_STAGING", "1", 1);

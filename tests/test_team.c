@@ -57,7 +57,7 @@ static int first_batch; /* the first step takes the samples of this one */
 /* Trains STEPS steps (the last batch short) and fetches the weights of device `from`. */
 static run train(check_device *d, const char *suffix, const cvy_team_params *params, int steps, int from) {
   run out = {.w = check_floats(d, cvy_net_layout(net)->n_floats)};
-  const cvy_devices *const devices = check_devices(d, suffix);
+  cvy_devices *const devices = check_devices(d, suffix);
   cvy_team_params p = *params;
   p.input = input;
   cvy_team *const team = check_team(d, devices, net, &p, 7, data);
@@ -495,7 +495,7 @@ CHECK_TEST(dropped) {
 /* Short of memory: shares in passes of fewer samples, data sent batch by batch. Same results within rounding. */
 CHECK_TEST(little_memory) {
   const run plenty = train(d, "", &ghost, STEPS, 0);
-  const cvy_devices *const devices = check_devices(d, "");
+  cvy_devices *const devices = check_devices(d, "");
   cvy_team *team = NULL;
   cvy_replica_info info = {.micro_batch = BATCH};
   for (int mib = 2; mib >= 1 && info.micro_batch == BATCH; mib--) { /* SIMT kernels need less workspace */
@@ -548,7 +548,7 @@ CHECK_TEST(not_finite) {
 }
 
 CHECK_TEST(wrong_use) {
-  const cvy_devices *const devices = check_devices(d, "*2");
+  cvy_devices *const devices = check_devices(d, "*2");
   cvy_team *team;
   check_fails(cvy_team_create(devices, net, &(cvy_team_params){.batch = -1}, &team), CVY_E_ARGUMENT, "batch -1");
   check_fails(cvy_team_create(devices, net, &(cvy_team_params){.run_ahead = 3}, &team), CVY_E_ARGUMENT, "run-ahead 3");

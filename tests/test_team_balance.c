@@ -19,7 +19,7 @@ enum { BATCH = 96, CLASSES = 10 };
 
 static cvy_net *net;
 static cvy_data *data;
-static const cvy_devices *devices;
+static cvy_devices *devices;
 
 /* Each test has a network, data and two devices. */
 static void begin(check_device *d) {

@@ -555,7 +555,7 @@ CHECK_TEST(by_hand) {
   cvy_run_position at = {.step = 3, .seed = 9, .kept_step = 2, .kept_median = 0.5};
   const cvy_net *const net = check_model(d, "lenet", 1, 28);
   const cvy_data *const data = check_data(d, "synthetic:60");
-  const cvy_devices *const devices = check_devices(d, "");
+  cvy_devices *const devices = check_devices(d, "");
   cvy_team *const team = check_bare_team(d, devices, net, &(cvy_team_params){.batch = 4, .momentum = 0.9f}),
                   *const plain = check_bare_team(d, devices, net, &(cvy_team_params){.batch = 4});
   check_ok(cvy_team_init(team, NULL));

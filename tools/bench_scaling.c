@@ -159,7 +159,7 @@ fail:
   return status;
 }
 
-static cvy_status open_team(scaling_run *run, const cvy_devices *devices, int batch, bool no_sync, cvy_team **team) {
+static cvy_status open_team(scaling_run *run, cvy_devices *devices, int batch, bool no_sync, cvy_team **team) {
   cvy_status status = CVY_OK;
   const scaling_options *const o = run->options;
   const cvy_team_params params = {
@@ -171,6 +171,7 @@ static cvy_status open_team(scaling_run *run, const cvy_devices *devices, int ba
       .no_sync = no_sync,
       .allow_nan = true,
       .fault_stops = true,
+      .all_open = true,                               /* its devices are some of the run's */
       .run_ahead = no_sync ? CVY_RUN_AHEAD_NONE : 0}; /* steps end together without an exchange too */
   CVY_TRY(cvy_team_create(devices, run->net, &params, team));
   CVY_TRY(cvy_team_init(*team, &(cvy_init_params){.kind = CVY_INIT_HE}));
@@ -245,7 +246,7 @@ static void keep_least(double *least, double seconds) {
 static cvy_status try_images(scaling_run *run, int i, int n, double *seconds) {
   cvy_status status = CVY_OK;
   cvy_team *team = NULL;
-  const cvy_devices alone = some_of(run, i, 1);
+  cvy_devices alone = some_of(run, i, 1);
   tell(run, "measuring device %d of %d (%s) with %d images", i + 1, run->n, cvy_devices_label(run->devices, i), n);
   CVY_TRY(open_team(run, &alone, n, false, &team));
   *seconds = 1e-3 * run->opened_ms;
@@ -292,7 +293,7 @@ static cvy_status measure_alone(scaling_run *run, int i) {
   cvy_status status = CVY_OK;
   cvy_team *team = NULL;
   one_device *const one = &run->ones[i];
-  const cvy_devices alone = some_of(run, i, 1);
+  cvy_devices alone = some_of(run, i, 1);
   int sizes[POINTS];
   const int n = sizes_of(run, sizes);
   if (one->most == 0) CVY_TRY(find_most(run, i));
@@ -348,7 +349,7 @@ fail:
 static cvy_status measure_mode(scaling_run *run, team_row *row, mode *m, bool with_exchange) {
   cvy_status status = CVY_OK;
   cvy_team *team = NULL;
-  const cvy_devices some = some_of(run, 0, row->k);
+  cvy_devices some = some_of(run, 0, row->k);
   double seconds, transfer_s, host_s;
   CVY_TRY(open_team(run, &some, m->batch, false, &team));
   CVY_TRY(step_s(run, team, m->batch, &seconds));

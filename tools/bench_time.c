@@ -100,7 +100,7 @@ int bench_begin(const char *verb, const char *json, bool quiet, const char *sele
   (void)signals_soft();
   progress_start(quiet, 1, 0);
   const cvy_status status = cvy_devices_select(selector, devices);
-  return status == CVY_OK ? EXIT_DONE : program_exit_code_of_select(status);
+  return status == CVY_OK ? program_exit_code(cvy_devices_try(*devices)) : program_exit_code_of_select(status);
 }
 
 cvy_status bench_network(const char *model, const int64_t *input, int batch, bool trains, cvy_data **data,
@@ -123,6 +123,7 @@ int bench_each_device(const char *selector, bool quiet, bench_device_fn measure,
   cvy_status status = cvy_devices_select(selector, &chosen);
   if (status != CVY_OK) return program_exit_code_of_select(status);
   (void)signals_soft();
+  status = cvy_devices_try(chosen);
   for (int i = 0; i < chosen->n && status == CVY_OK; i++) {
     bench_device device;
     status = bench_device_open(chosen, i, &device);

@@ -169,6 +169,7 @@ static cvy_status open_team(train_run *run, bool profile) {
   wait_line_begin();
   wait_line_preparing(run->devices);
   CVY_TRY(cvy_team_create(run->devices, run->net, &params, &run->team));
+  run->n = cvy_devices_count(run->devices); /* without those that were left out */
   CVY_TRY(cvy_team_init(run->team, &(cvy_init_params){.kind = CVY_INIT_HE}));
   CVY_TRY(cvy_team_attach(run->team, run->data));
   if (run->options->inference) wait_line_evaluating();

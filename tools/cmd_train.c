@@ -178,6 +178,7 @@ static cvy_status team_open(training *t) {
       .no_sync = o->no_sync,
       .allow_nan = o->allow_nan,
       .fault_stops = o->on_device_loss == 1,
+      .all_open = o->on_device_loss == 1,
       .device_timeout_s = o->device_timeout > 0 ? o->device_timeout : -1,
       .conv_algo = o->conv_algo,
       .tune = (cvy_tune_mode)o->tune,
@@ -371,7 +372,9 @@ static int run_train(training *t, program_run *kept) {
     train_log_not_begun(t, status);
     return program_exit_code(status);
   }
-  t->shares = calloc((size_t)train_devices(t), sizeof *t->shares);
+  free(t->labels);
+  t->labels = program_team_labels(t->run.devices, NULL); /* without devices that were left out */
+  t->shares = t->labels ? calloc((size_t)train_devices(t), sizeof *t->shares) : NULL;
   if (!t->shares) {
     progress_end();
     program_say("error: out of memory");

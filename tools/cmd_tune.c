@@ -321,7 +321,8 @@ int cmd_tune(int argc, char **argv) {
   if (status != CVY_OK) return program_exit_code_of_select(status);
   if (!o.quiet) program_say_no_gpu(devices, "tuning");
   t.devices = json_array();
-  status = make_nets(&t);
+  status = cvy_devices_try(devices);
+  if (status == CVY_OK) status = make_nets(&t);
   if (status == CVY_OK) status = tune_all(&t, devices);
   progress_end();
   code = program_exit_code(status);

@@ -132,6 +132,7 @@ typedef struct cvy_team_params {
   /* The library collects the times of all kernels, for convoy bench; memory for them grows with the steps. */
   bool profile;
   bool fault_stops; /* a device that fails, or a node of a fleet, ends the run; else the others go on without it */
+  bool all_open;    /* the team is made with all devices or not at all */
   /* A device that gives no sign of life for so long has failed; 0: 60 s; negative: for ever. The limit is at least five
    * times the usual time of a step, and ten times as long in a device's first two steps and outside steps, when kernels
    * may be compiled. If a device hangs while the team is opened, cvy_team_create fails: the device's thread stays in
@@ -161,11 +162,12 @@ typedef struct cvy_team_params {
 typedef struct cvy_team cvy_team;
 /* Opens the devices, compiles the kernels, allocates and touches all device memory, gives every device zero weights:
  * call cvy_team_init or cvy_team_load next. `devices` and `net` are borrowed for the life of the team.
+ * A device that fails at that is left out, unless the selector names it by number, no other device is left or
+ * all_open is set: it is taken out of `devices`, with a warning, and is an event of the team.
  * CVY_E_ARGUMENT · CVY_E_UNSUPPORTED (no algorithm of conv_algo can do some layer, which is named) ·
  * CVY_E_DEVICE_MEMORY (one sample does not fit: bytes needed and there) · CVY_E_BUILD ·
  * CVY_E_DEVICE. */
-cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const cvy_team_params *params,
-                           cvy_team **out);
+cvy_status cvy_team_create(cvy_devices *devices, const cvy_net *net, const cvy_team_params *params, cvy_team **out);
 void cvy_team_destroy(cvy_team **team);
 int cvy_team_size(const cvy_team *team);
 
@@ -300,8 +302,8 @@ typedef struct cvy_shares_change {
 } cvy_shares_change;
 /* A device that failed or hung and has left the team. The others repeated the step under way from the same weights. */
 typedef struct cvy_lost_device {
-  int device;
-  long step; /* that was under way, or the next one */
+  int device; /* -1: it failed before the first step, and was left out (cvy_team_create) */
+  long step;  /* that was under way, or the next one */
   const char *label, *reason;
   bool hung;         /* its thread and objects are left alone (cvy_devices_abandoned) */
   const int *shares; /* of a full batch, of all devices, from now on */

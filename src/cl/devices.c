@@ -46,9 +46,79 @@ fail:
 void cvy_devices_destroy(cvy_devices **devices) {
   if (!devices || !*devices) return;
   cvy_free((*devices)->selected);
+  cvy_free((*devices)->left_out);
   cvy_device_list_destroy(&(*devices)->list);
   cvy_free(*devices);
   *devices = NULL;
+}
+
+bool cvy_devices_may_leave_out(const cvy_devices *devices, const cvy_status *faults) {
+  int n = 0;
+  for (int i = 0; i < devices->n; i++) {
+    n += faults[i] != CVY_OK;
+    if (faults[i] != CVY_OK && devices->selected[i].by_number) return false;
+  }
+  return n > 0 && n < devices->n;
+}
+
+/* "0:0", of "0:0 NVIDIA H200" or of a part or replica. */
+static int place_size(const char *label) { return (int)strcspn(label, " /#"); }
+
+/* The devices that are left, and how to choose them. */
+static void say_left(const cvy_devices *devices) {
+  cvy_text labels = {0}, places = {0};
+  for (int i = 0; i < devices->n; i++) {
+    const char *const label = devices->selected[i].label, *const before = i ? devices->selected[i - 1].label : "";
+    cvy_text_add(&labels, "%s%s", i ? ", " : "", label);
+    if (i == 0 || place_size(before) != place_size(label) || strncmp(before, label, (size_t)place_size(label)) != 0)
+      cvy_text_add(&places, "%s%.*s", i ? "," : "", place_size(label), label);
+  }
+  cvy_log_warning("%d device%s left: %s; --devices %s chooses %s alone", devices->n, devices->n == 1 ? " is" : "s are",
+                  cvy_text_get(&labels), cvy_text_get(&places), devices->n == 1 ? "it" : "them");
+  cvy_text_clear(&labels);
+  cvy_text_clear(&places);
+}
+
+cvy_status cvy_devices_leave_out(cvy_devices *devices, const cvy_status *faults) {
+  cvy_status status = CVY_OK;
+  int kept = 0;
+  CVY_ASSERT(cvy_devices_may_leave_out(devices, faults));
+  cvy_left_out *const grown = cvy_realloc(devices->left_out, (size_t)devices->n_left_out,
+                                          (size_t)devices->n_left_out + (size_t)devices->n, sizeof *grown);
+  CVY_REQUIRE(grown, CVY_E_MEMORY, "no memory for the devices that are left out");
+  devices->left_out = grown;
+  for (int i = 0; i < devices->n; i++) {
+    cvy_selected_device *const one = &devices->selected[i];
+    if (faults[i] == CVY_OK) {
+      devices->selected[kept++] = *one;
+      continue;
+    }
+    cvy_left_out *const left_out = &devices->left_out[devices->n_left_out++];
+    *left_out = (cvy_left_out){.fault = faults[i]};
+    memcpy(left_out->label, one->label, sizeof left_out->label);
+    cvy_log_warning("%s is left out: %s; 'convoy selftest --devices %.*s' tries it alone", one->label,
+                    cvy_status_text(faults[i]), place_size(one->label), one->label);
+  }
+  devices->n = kept;
+  say_left(devices);
+fail:
+  return status;
+}
+
+cvy_status cvy_devices_try(cvy_devices *devices) {
+  cvy_status status = CVY_OK;
+  cvy_status *const faults = cvy_calloc((size_t)devices->n, sizeof *faults);
+  CVY_REQUIRE(faults, CVY_E_MEMORY, "no memory to choose devices");
+  for (int i = 0; i < devices->n; i++) {
+    cvy_device *device = NULL;
+    faults[i] = cvy_device_open(devices->list, &devices->selected[i], false, &device);
+    cvy_device_close(&device);
+    if (status == CVY_OK) status = faults[i];
+  }
+  if (cvy_devices_may_leave_out(devices, faults)) status = cvy_devices_leave_out(devices, faults);
+fail:
+  cvy_free(faults);
+  return status;
 }
 
 int cvy_devices_count(const cvy_devices *devices) { return devices->n; }

@@ -19,6 +19,8 @@ typedef struct cvy_selected_device {
   int unit_first;     /* sum of the compute units of earlier parts in the same /a+b+… term */
   int part, n_parts;  /* this is part `part` of n_parts of a partition: created together so that parts do not overlap */
   int part_units[64]; /* units of all parts of that term */
+  int place;          /* among all chosen ones, also when others were left out */
+  bool by_number;     /* the term was P:D: the caller wants this device or none */
   char label[160];    /* "0:0 NVIDIA H200"; second part "0:0/1 pthread-…"; second replica "0:0#1 …"; for result lines */
 } cvy_selected_device;
 

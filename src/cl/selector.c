@@ -17,6 +17,7 @@ typedef struct term {
   int replicas;                   /* 1 without suffix */
   int n_parts, units[MOST_PARTS]; /* 0: whole device */
   int n_equal;                    /* of /=N, 0 without */
+  bool by_number;                 /* P:D */
 } term;
 
 typedef struct selection {
@@ -175,6 +176,8 @@ static cvy_status selected_add(selection *s, int item, const term *t) {
       s->selected = grown;
       cvy_selected_device *const c = &s->selected[s->n++];
       c->item = item;
+      c->place = s->n - 1;
+      c->by_number = t->by_number;
       if (n_parts) {
         c->units = units[part];
         c->unit_first = unit_first;
@@ -295,7 +298,7 @@ fail:
 }
 
 /* P:D or a part of a name. */
-static cvy_status name_add(selection *s, const term *t) {
+static cvy_status name_add(selection *s, term *t) {
   cvy_status status = CVY_OK;
   const cvy_device_list *const list = s->list;
   const char *const colon = strchr(t->base, ':');
@@ -306,6 +309,7 @@ static cvy_status name_add(selection *s, const term *t) {
     snprintf(platform_text, sizeof platform_text, "%.*s", (int)(colon - t->base), t->base);
     is_place = cvy_parse_int(platform_text, 0, 1 << 20, &platform) && cvy_parse_int(colon + 1, 0, 1 << 20, &index);
   }
+  t->by_number = is_place;
   CVY_REQUIRE(is_place || strlen(t->base) >= SHORTEST_PART, CVY_E_ARGUMENT,
               "device term '%s': write P:D, such as %s:0, auto, all, gpu, cpu, or a part of a name of at least %d "
               "characters",

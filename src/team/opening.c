@@ -29,7 +29,9 @@ struct cvy_opening {
   cvy_conv_choices *resumed;     /* devices x layers of the net, from a checkpoint; NULL: none */
   int *resumed_rows;      /* of everyone: the checkpointed one whose algorithms it takes (noted_devices.h), or -1 */
   cvy_tune_table **tuned; /* --tune quick: each device's fastest algorithms; else NULL */
-  char *choices;          /* the algorithms that the layers took, JSON */
+  cvy_status *faults;     /* of each device */
+  bool again;
+  char *choices; /* the algorithms that the layers took, JSON */
 };
 
 static cvy_status describe_fleet(cvy_opening *o, const cvy_fleet *fleet) {
@@ -51,6 +53,8 @@ cvy_status cvy_opening_create(const cvy_devices *devices, const cvy_net *net, co
   *out = NULL;
   CVY_REQUIRE(o, CVY_E_MEMORY, "out of host memory");
   *o = (cvy_opening){.devices = devices, .net = net, .params = *params, .input = &params->input};
+  o->faults = cvy_calloc(n, sizeof *o->faults);
+  CVY_REQUIRE(o->faults, CVY_E_MEMORY, "out of host memory");
   if (params->fleet) CVY_TRY(describe_fleet(o, params->fleet));
   if (params->conv_algo) CVY_TRY(cvy_conv_algos_parse(params->conv_algo, &o->algos));
   if (resume && resume->choices) {
@@ -77,6 +81,7 @@ void cvy_opening_destroy(cvy_opening **opening) {
   for (int i = 0; o->tuned && i < o->devices->n; i++) cvy_tune_table_destroy(&o->tuned[i]);
   cvy_noted_devices_destroy(&o->everyone);
   cvy_free(o->tuned);
+  cvy_free(o->faults);
   cvy_free(o->resumed);
   cvy_free(o->resumed_rows);
   cvy_free(o->choices);
@@ -143,13 +148,10 @@ static cvy_status tune_replica(void *device, void *arg) {
   return cvy_replica_tune(r, &params, a->share_max[i], (double)QUICK_BUDGET_S / o->devices->n, &o->tuned[i]);
 }
 
-cvy_status cvy_opening_tune(cvy_opening *o, cvy_roster *roster, const int *share_max) {
-  cvy_status status = CVY_OK;
+void cvy_opening_tune(cvy_opening *o, cvy_roster *roster, const int *share_max) {
   tune_args args = {.opening = o, .share_max = share_max};
   for (int i = 0; o->tuned && i < o->devices->n; i++)
-    if (uses_tuned(o, i)) CVY_TRY(cvy_worker_call(cvy_roster_worker(roster, i), tune_replica, &args));
-fail:
-  return status;
+    if (uses_tuned(o, i)) o->faults[i] = cvy_worker_call(cvy_roster_worker(roster, i), tune_replica, &args);
 }
 
 /* Logs once per process, for all devices and reasons: bench scaling opens many teams. */
@@ -203,4 +205,7 @@ fail:
   return status;
 }
 
+cvy_status *cvy_opening_faults(cvy_opening *o) { return o->faults; }
+void cvy_opening_set_again(cvy_opening *o) { o->again = true; }
+bool cvy_opening_is_again(const cvy_opening *o) { return o->again; }
 const char *cvy_opening_choices(const cvy_opening *o) { return o->choices; }

@@ -24,7 +24,12 @@ cvy_replica_params cvy_opening_params(const cvy_opening *opening, int i);
 /* --tune quick: measures the missing entries, one device after the other: devices that share cores or memory must not
  * be measured at once, and a device reads the entries that another of its kind has just found. share_max: one per
  * device. */
-cvy_status cvy_opening_tune(cvy_opening *opening, cvy_roster *roster, const int *share_max);
+void cvy_opening_tune(cvy_opening *opening, cvy_roster *roster, const int *share_max);
+/* How the last task of opening ended on each device, tuning among them; one per device. */
+cvy_status *cvy_opening_faults(cvy_opening *opening);
+/* Devices of this node, or of another one, have failed and may be left out: the team is to be opened anew. */
+void cvy_opening_set_again(cvy_opening *opening);
+bool cvy_opening_is_again(const cvy_opening *opening);
 /* With all devices open: notes the algorithms that the layers of everyone took, and logs once per process that tuning
  * could find faster ones. In a fleet every node calls it. */
 cvy_status cvy_opening_note(cvy_opening *opening, const cvy_replica *replicas);

@@ -53,13 +53,13 @@ fail:
   return status;
 }
 
-cvy_status cvy_roster_add(cvy_roster *r, int i, const cvy_member_fns *fns, void *device, const char *label) {
+cvy_status cvy_roster_add(cvy_roster *r, int i, const cvy_member_fns *fns, void *device, int place, const char *label) {
   member *const m = &r->members[i];
   char name[16];
   m->fns = fns;
   m->device = device;
   m->label = label;
-  snprintf(name, sizeof name, "cvy-dev%d", i % 10000);
+  snprintf(name, sizeof name, "cvy-dev%d", place % 10000);
   return cvy_worker_create(name, device, &m->worker);
 }
 
@@ -284,6 +284,10 @@ static cvy_status run_grouped(void *device, void *arg) {
 }
 
 cvy_status cvy_roster_call_all(cvy_roster *r, cvy_task_fn fn, void *arg) {
+  return cvy_roster_call_each(r, fn, arg, NULL);
+}
+
+cvy_status cvy_roster_call_each(cvy_roster *r, cvy_task_fn fn, void *arg, cvy_status *statuses) {
   cvy_status status = CVY_OK;
   cvy_task *const tasks = cvy_calloc((size_t)r->n, sizeof *tasks);
   group_call *const call = cvy_calloc(1, sizeof *call);
@@ -294,6 +298,7 @@ cvy_status cvy_roster_call_all(cvy_roster *r, cvy_task_fn fn, void *arg) {
     if (!tasks[i].fn) continue;
     const cvy_status one = cvy_worker_wait(r->members[i].worker, &tasks[i]);
     if (status == CVY_OK) status = one;
+    if (statuses) statuses[i] = one;
   }
   cvy_free(tasks);
   /* a worker that hangs may still use the call, which is leaked on purpose */

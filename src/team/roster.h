@@ -23,8 +23,9 @@ typedef struct CVY_CAPABILITY("roster") cvy_roster cvy_roster;
 
 /* For n devices; add each of them next. CVY_E_MEMORY. */
 cvy_status cvy_roster_create(int n, cvy_roster **out);
-/* Device i, with a worker of its own. `label` is borrowed. CVY_E_MEMORY. */
-cvy_status cvy_roster_add(cvy_roster *roster, int i, const cvy_member_fns *fns, void *device, const char *label);
+/* Device i, with a worker of its own, whose thread is named after `place`. `label` is borrowed. CVY_E_MEMORY. */
+cvy_status cvy_roster_add(cvy_roster *roster, int i, const cvy_member_fns *fns, void *device, int place,
+                          const char *label);
 /* Ends the workers. Call cvy_roster_destroy next. */
 void cvy_roster_end_workers(cvy_roster *roster);
 void cvy_roster_destroy(cvy_roster **roster);
@@ -114,6 +115,8 @@ bool cvy_roster_lost(const cvy_roster *roster, int i, cvy_lost_member *out) CVY_
 void cvy_roster_post_all(cvy_roster *roster, cvy_task *tasks, cvy_task_fn fn, void *arg);
 /* All devices at once; the first failure in device order. An error that all share is logged once. */
 cvy_status cvy_roster_call_all(cvy_roster *roster, cvy_task_fn fn, void *arg);
+/* The same; statuses[i], if it is not NULL: of device i. */
+cvy_status cvy_roster_call_each(cvy_roster *roster, cvy_task_fn fn, void *arg, cvy_status *statuses);
 /* The same for a task that can be repeated without a device: notes the fault of a device that fails at it and sets
  * *good to false; cvy_roster_settle then waits until it is taken out. Returns other failures. */
 cvy_status cvy_roster_try_all(cvy_roster *roster, cvy_task_fn fn, void *arg, bool *good);

@@ -9,6 +9,7 @@
 #include "src/team/arrangement.h"
 #include "src/team/bn_sync.h"
 #include "src/team/exchange.h"
+#include "src/team/fleet_words.h"
 #include "src/team/nodes.h"
 #include "src/team/noted_devices.h"
 #include "src/team/opening.h"
@@ -153,16 +154,51 @@ static cvy_status make_replicas(cvy_team *team) {
                                      .packs = p->exchange == CVY_EXCHANGE_BF16 && !p->inference,
                                      .staleness = p->staleness};
     cvy_replica_init(&team->replicas[i], &setup);
-    CVY_TRY(cvy_roster_add(team->roster, i, &cvy_replica_fns, &team->replicas[i], cvy_devices_label(team->devices, i)));
+    CVY_TRY(cvy_roster_add(team->roster, i, &cvy_replica_fns, &team->replicas[i], team->devices->selected[i].place,
+                           cvy_devices_label(team->devices, i)));
   }
 fail:
   return status;
 }
 
+/* A device that has failed while it was tuned is not opened. */
 static cvy_status open_device(void *device, void *arg) {
+  const cvy_team *const team = arg;
   cvy_replica *const r = device;
-  const cvy_replica_params params = cvy_opening_params(arg, r->setup.index);
+  const int i = r->setup.index;
+  const cvy_status tuned = cvy_opening_faults(team->opening)[i];
+  if (tuned != CVY_OK) return tuned;
+  const cvy_replica_params params = cvy_opening_params(team->opening, i);
   return cvy_replica_open(r, &params);
+}
+
+/* The devices that have failed, of which one did with `status`, may be left out. Not where the caller wants all
+ * or none, or where a fleet's shares are given: they count the devices of all nodes. */
+static bool may_open_without(const cvy_team *team, cvy_status status) {
+  const cvy_team_params *const p = &team->params;
+  const cvy_status *const faults = cvy_opening_faults(team->opening);
+  const bool given = p->split == CVY_SPLIT_WEIGHTS || p->split == CVY_SPLIT_SHARES;
+  if (status == CVY_OK || p->all_open || (p->fleet && given) || cvy_roster_hung(team->roster) > 0) return false;
+  for (int i = 0; i < team->devices->n; i++)
+    if (faults[i] != CVY_OK && !cvy_is_device_fault(faults[i])) return false;
+  return cvy_devices_may_leave_out(team->devices, faults);
+}
+
+/* A task of opening, on all devices. All nodes of a fleet call it: if one of them opens its team anew, all do. */
+static cvy_status open_all(cvy_team *team, cvy_task_fn fn, void *arg) {
+  cvy_status status = CVY_OK;
+  cvy_fleet *const fleet = team->params.fleet;
+  const cvy_status first = cvy_roster_call_each(team->roster, fn, arg, cvy_opening_faults(team->opening));
+  uint8_t again[CVY_NODES_MOST] = {0}; /* from other nodes */
+  const size_t rank = fleet ? (size_t)cvy_fleet_rank(fleet) : 0, n = fleet ? (size_t)cvy_fleet_size(fleet) : 1;
+  again[rank] = may_open_without(team, first);
+  if (first != CVY_OK && !again[rank]) return first;
+  if (fleet) CVY_TRY(cvy_fleet_gather(fleet, again, n * sizeof *again, rank * sizeof *again, sizeof *again));
+  for (size_t r = 0; r < n; r++)
+    if (again[r]) cvy_opening_set_again(team->opening);
+  if (cvy_opening_is_again(team->opening)) status = first != CVY_OK ? first : CVY_E_DEVICE;
+fail:
+  return status;
 }
 
 typedef struct plan_args {
@@ -317,13 +353,13 @@ static cvy_status make_team(cvy_team *team, const cvy_team_params *params, int *
   CVY_TRY(make_replicas(team));
   if (team->params.device_timeout_s > 0)
     CVY_TRY(cvy_watch_start(team->roster, team->params.device_timeout_s, replace_exchange, team, &team->watch));
-  CVY_TRY(cvy_opening_tune(team->opening, team->roster, share_max));
-  CVY_TRY(cvy_roster_call_all(team->roster, open_device, team->opening));
+  cvy_opening_tune(team->opening, team->roster, share_max);
+  CVY_TRY(open_all(team, open_device, team));
   CVY_TRY(cvy_team_choose_buckets(team));
   team->params.freeze = team->params.lr_mult = NULL; /* the caller's memory */
   CVY_TRY(cvy_ledger_create(team->layout, cvy_team_moments(&team->params), team->params.staleness > 0, &team->ledger));
   for (int i = 0; i < n; i++) CVY_TRY(cvy_replica_arrange(&team->replicas[i], team->layout, team->params.inference));
-  CVY_TRY(cvy_roster_call_all(team->roster, plan_replica, &(plan_args){team->shares, share_max}));
+  CVY_TRY(open_all(team, plan_replica, &(plan_args){team->shares, share_max}));
   CVY_TRY(cvy_pool_create(cores > 1 ? (int)(cores < 16 ? cores : 16) : 1, &team->pool));
   CVY_TRY(cvy_rebalance_start(team, &team->rebalance));
   if (!team->rebalance) CVY_TRY(cvy_shares_check_room(team->shares, share_max));
@@ -338,30 +374,87 @@ fail:
   return status;
 }
 
-cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const cvy_team_params *params,
-                           cvy_team **out) {
+/* The caller finds the devices that were left out among the events, as those that are lost later. */
+static cvy_status tell_left_out(const cvy_team *team, const cvy_devices *devices) {
   cvy_status status = CVY_OK;
-  int *share_max = NULL;
-  cvy_team *team = NULL;
-  *out = NULL;
-  CVY_REQUIRE(net->finished && net->status == CVY_OK, CVY_E_ARGUMENT,
-              "the network is not finished: call cvy_net_finish first");
-  const cvy_shape *const in = &net->layers[0].shape;
-  if (!params || !params->inference) CVY_TRY(cvy_net_check_classes(net, "training"));
-  if (params) CVY_TRY(cvy_input_check(&params->input, in->h, in->w, in->c));
-  team = cvy_calloc(1, sizeof *team);
-  share_max = cvy_calloc((size_t)devices->n, sizeof *share_max);
+  int *const shares = cvy_calloc((size_t)cvy_shares_all(team->shares), sizeof *shares);
+  CVY_REQUIRE(shares, CVY_E_MEMORY, "out of host memory");
+  cvy_shares_full(team->shares, shares);
+  for (int i = 0; i < devices->n_left_out; i++)
+    CVY_TRY(cvy_events_add(team->events,
+                           &(cvy_team_event){.kind = CVY_TEAM_DEVICE_LOST,
+                                             .of.lost = {.device = -1,
+                                                         .label = devices->left_out[i].label,
+                                                         .reason = cvy_status_text(devices->left_out[i].fault),
+                                                         .shares = shares}}));
+fail:
+  cvy_free(shares);
+  return status;
+}
+
+/* One attempt. *again: devices that failed, faults[i], may be left out. */
+static cvy_status try_create(const cvy_devices *devices, const cvy_net *net, const cvy_team_params *params,
+                             cvy_status *faults, bool *again, cvy_team **out) {
+  cvy_status status = CVY_OK;
+  const size_t n = (size_t)devices->n;
+  int *const share_max = cvy_calloc(n, sizeof *share_max);
+  cvy_team *team = cvy_calloc(1, sizeof *team);
+  *again = false;
   CVY_REQUIRE(team && share_max, CVY_E_MEMORY, "out of host memory");
   team->devices = devices;
   team->net = net;
   CVY_TRY(make_team(team, params, share_max));
+  CVY_TRY(tell_left_out(team, devices));
   cvy_free(share_max);
   *out = team;
   return CVY_OK;
 fail:
   if (team && team->roster) say_hung(team);
   cvy_free(share_max);
+  if (team && team->opening && cvy_opening_is_again(team->opening)) {
+    *again = true;
+    memcpy(faults, cvy_opening_faults(team->opening), n * sizeof *faults);
+  }
   cvy_team_destroy(&team);
+  return status;
+}
+
+/* Takes the devices with faults out of the choice, and their values out of `values`. Shares become weights: the others
+ * take the samples of those that are gone. */
+static cvy_status leave_out(cvy_devices *devices, const cvy_status *faults, cvy_team_params *p, double *values) {
+  int kept = 0, n_faults = 0;
+  for (int i = 0; i < devices->n; i++) {
+    n_faults += faults[i] != CVY_OK;
+    if (p->split_values && faults[i] == CVY_OK) values[kept++] = p->split_values[i];
+  }
+  if (n_faults == 0) return CVY_OK; /* another node's have failed */
+  if (p->split_values) p->split_values = values;
+  if (p->split == CVY_SPLIT_SHARES) p->split = CVY_SPLIT_WEIGHTS;
+  return cvy_devices_leave_out(devices, faults);
+}
+
+cvy_status cvy_team_create(cvy_devices *devices, const cvy_net *net, const cvy_team_params *given, cvy_team **out) {
+  cvy_status status = CVY_OK;
+  const size_t n = (size_t)devices->n;
+  cvy_status *faults = NULL;
+  double *values = NULL;
+  cvy_team_params params = given ? *given : (cvy_team_params){0};
+  *out = NULL;
+  CVY_REQUIRE(net->finished && net->status == CVY_OK, CVY_E_ARGUMENT,
+              "the network is not finished: call cvy_net_finish first");
+  const cvy_shape *const in = &net->layers[0].shape;
+  if (!params.inference) CVY_TRY(cvy_net_check_classes(net, "training"));
+  CVY_TRY(cvy_input_check(&params.input, in->h, in->w, in->c));
+  faults = cvy_calloc(n, sizeof *faults);
+  values = cvy_calloc(n, sizeof *values);
+  CVY_REQUIRE(faults && values, CVY_E_MEMORY, "out of host memory");
+  for (bool again = true; again;) {
+    status = try_create(devices, net, &params, faults, &again, out);
+    if (again) CVY_TRY(leave_out(devices, faults, &params, values));
+  }
+fail:
+  cvy_free(faults);
+  cvy_free(values);
   return status;
 }
 
