@@ -3,12 +3,19 @@
 """Several machines train one network (convoy/fleet.h), and nothing happens to them; nodes.py says how they are made and what is true.
 test_cli_fleet.py CONVOY GROUP   (groups: the functions named test_<group> below)
 """
+import fcntl
 import json
 import os
+import pty
 import random
+import re
 import shutil
 import signal
 import socket
+import statistics
+import struct
+import subprocess
+import termios
 import time
 
 from cli import CONVOY, LENET, call, check, expect, first_device, main
@@ -26,7 +33,8 @@ def two_nodes(folder, device):
     all_done(ends, "two nodes")
     same_file(f"{folder}/one.safetensors", f"{folder}/tcp.safetensors", "TCP")
     check(losses(f"{folder}/one.jsonl") == losses(f"{folder}/tcp.jsonl"), "TCP: other losses than in one process")
-    check("train loss" in ends[0][1] and ends[1][1] == "", f"node 0 alone prints, but node 1 has printed: {ends[1][1]}")
+    check("train loss" in ends[0][1] and "train loss" not in ends[1][1], f"node 0 alone prints the result, but node 1 has printed: {ends[1][1]}")
+    check("node 1 of 2: 24 of 64 images a step, on 0:" in ends[1][1], f"node 1 does not show its share: {ends[1][1]}")
     with open(f"{folder}/tcp.jsonl", encoding="utf-8") as f:
         nodes = json.loads(f.readline())["run"]["nodes"]
     check(len(nodes) == 2 and all(len(node["devices"]) == 1 for node in nodes), f"the log's nodes: {nodes}")
@@ -139,6 +147,48 @@ def test_fleet(at):
     evaluation(folder, device)
     elsewhere(folder, device)
     differences(folder, device)
+
+
+def test_fleet_screens(at):
+    """Each node shows its own part: as lines, with --quiet not at all, and in a terminal of 80 columns by the bar of its own devices."""
+    folder, device = at(""), first_device()
+    args = [*BASE, "--devices", f"{device}*2", "--shares", "20,20,14,10", "--epochs", "3"]  # the last batch of an epoch has 60 images
+    ends = fleet(2, args, folder)
+    all_done(ends, "screens")
+    for words in ("node 1 of 2: 24 of 64 images a step, on ", "epoch 1/3 loss ", "epoch 3/3 loss ", "#0 ", ": 13 images, ", ": 9 images, ", " img/s"):
+        check(words in ends[1][1], f"lines: node 1 has not shown {words!r}: {ends[1][1]}")
+    check(": 19 images, " not in ends[1][1] and "train loss" not in ends[1][1], f"lines: node 1 shows node 0's: {ends[1][1]}")
+    check(": 19 images, " in ends[0][1] and ": 13 images, " not in ends[0][1], f"lines: node 0 shows {ends[0][1]}")
+    ends = fleet(2, [*args, "--quiet"], folder)
+    check(ends[1][1] == "", f"--quiet: node 1 has printed {ends[1][1]}")
+    ports = unused_ports(2)
+    first = start(0, ports, [*args, "--epochs", "40"], folder)
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    nodes = ",".join(f"127.0.0.1:{p}" for p in ports)
+    with subprocess.Popen([CONVOY, *args, "--epochs", "40", "--nodes", nodes, "--node", "1"], stdout=subprocess.PIPE, stderr=slave,
+                          env={**os.environ, "TERM": "xterm"}) as second:
+        os.close(slave)
+        seen = b""
+        while True:
+            try:
+                piece = os.read(master, 4096)
+            except OSError:
+                break
+            if not piece:
+                break
+            seen += piece
+        code = second.wait()
+    os.close(master)
+    all_done(end([first]), "the node beside the terminal")
+    text = re.sub(r"\033\[[0-9]*[A-Z]", "", seen.decode(errors="replace"))
+    bars = [line for line in re.split(r"[\r\n]+", text) if re.match(r"epoch \d+/40 .*\d+ %.* img/s", line)]
+    check(code == 0 and bars, f"terminal: exit {code}, no bar with a rate in {text}")
+    rates = [float(rate) for rate in re.findall(r"epoch \d+/40 .*?(\d+) img/s", text)]
+    of_devices = [float(rate) for rate in re.findall(r"0:0#[01] .*?(\d+) img/s", text)]
+    ratio = statistics.median(rates or [0]) / (2 * statistics.median(of_devices or [1]))
+    check(0.6 < ratio < 1.6, f"terminal: the bar's rate is {ratio:.2f} times that of this node's two devices: {text}")
+    check(all(len(line) < 80 for line in re.split(r"[\r\n]+", text)[1:] if "img/s" in line), f"terminal: wider than 80 columns: {text}")
 
 
 def await_text(folder, rank, words):

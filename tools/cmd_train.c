@@ -69,10 +69,13 @@ static void on_event(void *user, const cvy_team_event *event, int epoch) {
 
 enum { COMPILE_SAID_S = 2 }; /* loading takes less */
 
+/* A node that was started on a machine of its own has a screen; processes of an MPI share that of the head. */
+static bool has_screen(const training *t) { return t->writes || t->options->fleet.nodes; }
+
 static void on_started(void *user, double seconds) {
   const training *const t = user;
   const double all = train_compile_seconds(t, seconds);
-  if (!t->options->quiet && t->writes && all >= COMPILE_SAID_S) progress_line("kernels compiled in %.1f s", all);
+  if (!t->options->quiet && has_screen(t) && all >= COMPILE_SAID_S) progress_line("kernels compiled in %.1f s", all);
 }
 
 static void save_weights(training *t) {
@@ -88,6 +91,23 @@ static void report_renew(training *t, bool epoch_ended) {
     live_report_write(&t->report, device_report_json(t->team), true);
 }
 
+/* Of a step, for the rate on this screen: the fleet's on the node that writes, else this node's own. */
+static int shown_images(const training *t, const cvy_step_result *step, const int *own_shares) {
+  int own = 0;
+  if (t->writes) return step->images;
+  for (int i = 0; i < cvy_devices_count(t->run.devices); i++) own += own_shares[i];
+  return own;
+}
+
+/* The start of a node that does not write: its part of each step. */
+static void say_own_share(const training *t) {
+  const int first = cvy_fleet_first_device(t->fleet);
+  int own = 0;
+  for (int i = 0; i < cvy_devices_count(t->run.devices); i++) own += t->shares[first + i];
+  progress_line("node %d of %d: %d of %lld images a step, on %s", cvy_fleet_rank(t->fleet), cvy_fleet_size(t->fleet),
+                own, (long long)t->options->batch, t->labels);
+}
+
 static int on_step(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr) {
   training *const t = user;
   progress_wait_end();
@@ -97,7 +117,7 @@ static int on_step(void *user, const cvy_step_result *step, int epoch, long step
   watch_devices(t->watch, shares, WATCH_MS);
   const progress_device *unused;
   (void)device_watch_look(t->epoch_watch, shares, INFINITY, &unused);
-  progress_step(epoch, step->step, steps_per_epoch, step->loss, step->images, step->ms, measures(t));
+  progress_step(epoch, step->step, steps_per_epoch, step->loss, shown_images(t, step, shares), step->ms, measures(t));
   json_log_step(t->log, epoch, step, lr, train_devices(t));
   report_renew(t, false);
   return 0;
@@ -329,7 +349,7 @@ static int run_train(training *t, program_run *kept) {
   else code = fleet_meet(&o->fleet, o->quiet, &t->fleet);
   if (code == EXIT_DONE && !o->joined) code = fleet_check_outputs("train", t->fleet, outputs);
   if (code != EXIT_DONE) return code;
-  const bool writes = t->writes = cvy_fleet_writes(t->fleet), quiet = o->quiet || !writes;
+  const bool writes = t->writes = cvy_fleet_writes(t->fleet), quiet = o->quiet || !has_screen(t);
   if (writes) code = program_check_outputs("train", outputs, inputs);
   if (code == EXIT_DONE && writes) code = run_files_open(o, &t->files);
   if (code != EXIT_DONE) return code;
@@ -385,6 +405,7 @@ static int run_train(training *t, program_run *kept) {
   if (code != OPTIONS_GO_ON) return code;
   if (writes) train_say_start(t);
   progress_start(quiet, (int)o->epochs, (long)o->max_steps);
+  if (!writes && !quiet) say_own_share(t);
   t->status = status = train(t, &t->result);
   progress_end();
   code = finish(t, status, &t->result);
