@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The highest rates of a device, for `convoy bench` (tools/bench_peak.c) and for plans (src/ops/rates.c):
+ * The highest rates of a device, for `convoy bench` (tools/program/bench/bench_peak.c) and for plans (src/ops/tune/rates.c):
  *   bench_fma     `rounds` times CHAINS independent v = v*b + c per work-item: 2*CHAINS*WIDTH*rounds operations each
  *   bench_read    sums of x, one vector per work-item: each work-group adds up `chunk` vectors, its work-items in turns
  *   bench_write   y = value; bench_copy  y = x

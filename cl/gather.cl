@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A batch from the bytes of a data set (ops/gather.h):
+ * A batch from the bytes of a data set (ops/gather/gather.h):
  *   x[n,h,w,c] = value of images[index[n],h,w,c] (gather_value.clh), 0 for c >= C;   labels_out[n] = labels[index[n]]
  * normalise: four numbers for each channel, for NORMALIZE alone.
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A batch of training samples from the bytes of a data set, augmented (ops/gather.h, augment.clh):
+ * A batch of training samples from the bytes of a data set, augmented (ops/gather/gather.h, augment.clh):
  *   draws[n] = what is drawn for sample number samples[n];   x[n,h,w,c] = value (gather_value.clh) of the byte that
  * images[index[n]] has there after crop or resized crop, flip and jitter, 0 where it is cut out and for c >= C.
  *

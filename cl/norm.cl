@@ -5,7 +5,7 @@
  *   norm_finish:   out = {scale, sum}: scale = min(1, clip / (sqrt(sum) + 1e-6)); 1 where clip is 0
  * A sum is a float and the sum of its rounding errors, together with a double's digits: products' errors by fma, those of additions
  * by Knuth (TAOCP 4.2.2, theorem B). 16 running sums take every 16th value, and are then added in pairs: 8 apart, 4, 2, 1; so
- * the host (team/grad_norm.c) has the same bits. |x| below 2^-50 counts as 0, and its product's error is left out below 2^-40:
+ * the host (protocol/grad_norm.c) has the same bits. |x| below 2^-50 counts as 0, and its product's error is left out below 2^-40:
  * then nothing here is a denormal.
  *
  * CPU: a work-item takes a block, float16 vectors. SIMT: 16 work-items take a block and meet in local memory. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The update of the weights, and batch normalisation's running values (ops/update.h). Every multiply-add is one fma and nothing
- * else is contracted, so that the host (team/host_update.c) gets the same bits:
+ * else is contracted, so that the host (protocol/host_update.c) gets the same bits:
  *   g = g * scale[0]
  *   update_sgd:       d = decay != 0 ? fma(decay, w, g) : g,  w = fma(-lr, d, w)
  *   update_momentum:  v = fma(momentum, v, d);  d = nesterov ? fma(momentum, v, d) : v

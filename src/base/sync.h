@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Threads, and the mutexes and conditions between them: POSIX's, in wrappers. clang's -Wthread-safety follows the
  * wrappers (the attributes below), and the simulation of a team puts fibers on one thread in their place
- * (tests/sim_sync.c). */
+ * (tests/fleet/sim/sim_sync.c). */
 #ifndef CVY_BASE_SYNC_H
 #define CVY_BASE_SYNC_H
 

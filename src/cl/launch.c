@@ -7,8 +7,8 @@
 
 #include "src/base/clock.h"
 #include "src/base/text.h"
-#include "src/cl/compile_faults.h"
-#include "src/cl/compilers.h"
+#include "src/cl/compile/compile_faults.h"
+#include "src/cl/compile/compilers.h"
 #include "src/cl/opencl.h"
 #include "src/cl/paper_notes.h"
 

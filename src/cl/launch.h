@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Kernels: source file + name + defines → kernel object; arguments and geometry → one checked launch.
  *
- * Sources are the files of cl/, embedded (tools/embed_cl.py) or read from the folder $CVY_CL_DIR. Programs are shared
- * per device by (file, sorted defines); kernel objects are the caller's: one per layer instance. Binary cache: cache.h.
+ * Sources are the files of cl/, embedded (tools/generate/embed_cl.py) or read from the folder $CVY_CL_DIR. Programs are
+ * shared per device by (file, sorted defines); kernel objects are the caller's: one per layer instance. Binary cache:
+ * cache.h.
  * Every program gets -cl-std=CL1.2 and the defines CVY_CPU (0/1), for CPU-shaped devices CVY_VECTOR_FLOATS and, where
  * the compiler has it, CVY_MIN_VECTOR_WIDTH and CVY_PREFETCH. $CVY_BUILD_OPTIONS adds options, such as NVIDIA's
  * -cl-nv-verbose. */

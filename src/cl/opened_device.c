@@ -6,8 +6,8 @@
 
 #include "src/base/env.h"
 #include "src/cl/blas.h"
-#include "src/cl/cards.h"
-#include "src/cl/facts.h"
+#include "src/cl/devices/cards.h"
+#include "src/cl/devices/capabilities.h"
 #include "src/cl/fft.h"
 #include "src/cl/opencl.h"
 #include "src/cl/paper_notes.h"

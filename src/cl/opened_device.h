@@ -28,14 +28,15 @@ typedef struct cvy_device cvy_device; /* opened */
 typedef struct cvy_queue cvy_queue;   /* in-order command queue of a device */
 typedef struct cvy_event cvy_event;   /* completion of a command; reference-counted, see buffer.h */
 
-/* Instructions that multiply matrices, beside the plain ones. src/ops/math.c tests whether their results are right. */
+/* Instructions that multiply matrices, beside the plain ones. src/ops/conv2d/math.c tests whether their results are
+ * right. */
 typedef enum cvy_matrix_unit {
   CVY_MATRIX_NONE = 0,
   CVY_MATRIX_NVIDIA, /* mma.sync with TF32: compute capability 8.0 and up */
   CVY_MATRIX_AMD,    /* MFMA with float32: gfx908, gfx90a, gfx94x, gfx950 */
 } cvy_matrix_unit;
 
-/* Facts by which kernels are chosen; cvy_facts_find (facts.h) alone sets them, from the driver's answers. */
+/* Facts by which kernels are chosen; cvy_facts_find (capabilities.h) alone sets them, from the driver's answers. */
 typedef struct cvy_device_facts {
   /* Wants float16 vectors and one work-item per work-group; false: SIMT. CVY_FORCE_SHAPE=cpu|simt overrides it at
    * opening, for tests and experiments. */
@@ -71,8 +72,8 @@ typedef struct cvy_device_rates {
 cvy_device_rates *cvy_device_get_rates(cvy_device *device);
 /* Kernels of products, whose rates differ by pass (forward, backward_data, backward_weights). */
 enum { CVY_PRODUCTS_DIRECT, CVY_PRODUCTS_WINOGRAD2, CVY_PRODUCTS_WINOGRAD4, CVY_PRODUCTS_FUSED, CVY_PRODUCTS };
-/* By what SIMT-shaped kernels are planned beside the rates (src/ops/conv2d_simt_plan.h): parts of those rates, so that
- * they hold for a card whose clock is another. Tables of them: cards.c. */
+/* By what SIMT-shaped kernels are planned beside the rates (src/ops/conv2d/conv2d_simt_plan.h): parts of those rates,
+ * so that they hold for a card whose clock is another. Tables of them: cards.c. */
 typedef struct cvy_simt_constants {
   /* fitted to measurements where there are some */
   double launch, bytes;             /* cost of a launch: times launch_s; rate of its bytes: part of bytes_per_s */
@@ -87,7 +88,8 @@ typedef struct cvy_simt_constants {
 } cvy_simt_constants;
 /* Borrowed; may be changed before anything is planned. */
 cvy_simt_constants *cvy_device_get_constants(cvy_device *device);
-/* src/ops/math.c's results of testing the device's matrix instructions; they last as long as the device is open. */
+/* src/ops/conv2d/math.c's results of testing the device's matrix instructions; they last as long as the device is
+ * open. */
 typedef struct cvy_matrix_state {
   bool tried, works, warned;
 } cvy_matrix_state;

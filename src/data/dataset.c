@@ -333,7 +333,8 @@ static uint64_t content_of(dataset *d, int set) {
   return n > 0 ? XXH64(s->labels, n * sizeof *s->labels, images) : 0;
 }
 
-/* A resumed run and the nodes of a fleet compare these: other images may lie under the same name, with the same sizes. */
+/* A resumed run and the nodes of a fleet compare these: other images may lie under the same name, with the same
+ * sizes. */
 static void note_content(dataset *d) {
   const uint64_t others[] = {content_of(d, CVY_SET_OF_VAL), content_of(d, CVY_SET_OF_TEST)};
   d->data.content = content_of(d, CVY_SET_OF_TRAIN);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * A data set and its source: idx files, CIFAR's files, synthetic images, pictures, memory. A source opens (sizes and
- * labels), and then fetches the images, maybe on a thread. Steps that all have in common follow in dataset.c: images are
- * resized, a part of the training images becomes the validation set, the content is hashed. */
+ * labels), and then fetches the images, maybe on a thread. Steps that all have in common follow in dataset.c: images
+ * are resized, a part of the training images becomes the validation set, the content is hashed. */
 #ifndef CVY_DATA_DATASET_H
 #define CVY_DATA_DATASET_H
 
@@ -72,8 +72,8 @@ cvy_status data_check_classes(int classes);
  * label to label. */
 cvy_status data_check_labels(dataset *d, int wanted, const char *const where[CVY_SETS], size_t base,
                              const size_t each[CVY_SETS]);
-/* Makes d->names, of d->data.classes, plain, with one warning if any was not; *equal: two of them are equal then. `where`
- * is for the messages. CVY_E_MEMORY. */
+/* Makes d->names, of d->data.classes, plain, with one warning if any was not; *equal: two of them are equal then.
+ * `where` is for the messages. CVY_E_MEMORY. */
 cvy_status data_show_names(dataset *d, const char *where, const char **equal);
 /* Call before taking memory for the images of all sets: the system would kill the program instead of refusing. */
 cvy_status data_check_memory(const dataset *d, const char *spec, cvy_status code);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * The pictures of a folder, found as torchvision's ImageFolder finds them:
  *   DIR/train/CLASS/…, DIR/test/CLASS/…, DIR/val/CLASS/…   or   DIR/CLASS/…
- * with other names of these parts, too (folder_names.h). A class is a folder; its pictures are the files with a picture's
- * extension in it and in all folders below it, symbolic links followed. Classes are sorted by name; the pictures of a
- * class by the folder they are in, then by name (bytes). Differences: hidden folders and those of systems are left out, at every depth, and a folder that contains itself
- * by a link is walked once. */
+ * with other names of these parts, too (folder_names.h). A class is a folder; its pictures are the files with a
+ * picture's extension in it and in all folders below it, symbolic links followed. Classes are sorted by name; the
+ * pictures of a class by the folder they are in, then by name (bytes). Differences: hidden folders and those of systems
+ * are left out, at every depth, and a folder that contains itself by a link is walked once. */
 #ifndef CVY_DATA_FOLDER_H
 #define CVY_DATA_FOLDER_H
 
@@ -35,8 +35,8 @@ typedef struct cvy_folder {
   char *ignored, *hidden, *unread; /* the first of each; or NULL */
 } cvy_folder;
 
-/* By the end of a file's name, capitals or not. PICTURE: .jpg, .jpeg, .png, .ppm and .pgm, which ImageFolder takes, too;
- * UNREAD: other formats of pictures. */
+/* By the end of a file's name, capitals or not. PICTURE: .jpg, .jpeg, .png, .ppm and .pgm, which ImageFolder takes,
+ * too; UNREAD: other formats of pictures. */
 typedef enum cvy_name_kind { CVY_NAME_OTHER, CVY_NAME_UNREAD, CVY_NAME_PICTURE } cvy_name_kind;
 cvy_name_kind cvy_name_kind_of(const char *name);
 /* `endings` ends with NULL. */
@@ -55,7 +55,8 @@ cvy_status cvy_folder_enter(const char *path, const cvy_folder_step *above, cvy_
 bool cvy_folder_is_one(const char *dir);
 /* Folders beside the parts of a set are left out, with a warning, and so are val and test without class folders.
  * CVY_E_IO: a folder cannot be read; CVY_E_FORMAT: no classes, no pictures, a class of test or val that train does not
- * have, two folders of one part, classes that sound like parts or hold parts; CVY_E_MEMORY. On failure *out is empty. */
+ * have, two folders of one part, classes that sound like parts or hold parts; CVY_E_MEMORY. On failure *out is
+ * empty. */
 cvy_status cvy_folder_list(const char *dir, cvy_folder *out);
 void cvy_folder_clear(cvy_folder *folder);
 

@@ -22,9 +22,9 @@ typedef struct cvy_idx {
 } cvy_idx;
 
 /* Open reads the header of a file of rank min_rank..max_rank (1..4), checks it and leaves data NULL; finish reads the
- * elements, once, maybe on another thread. The caller closes the reader. Memory use is bounded by the header and by what
- * the file's size can hold, so neither a lying header nor a decompression bomb costs more. CVY_E_IO: cannot be read;
- * CVY_E_FORMAT: magic, rank, dimensions, sizes, gzip's checksum, length or structure, each with path and offset;
+ * elements, once, maybe on another thread. The caller closes the reader. Memory use is bounded by the header and by
+ * what the file's size can hold, so neither a lying header nor a decompression bomb costs more. CVY_E_IO: cannot be
+ * read; CVY_E_FORMAT: magic, rank, dimensions, sizes, gzip's checksum, length or structure, each with path and offset;
  * CVY_E_MEMORY. On failure *out is empty. */
 typedef struct cvy_idx_reader cvy_idx_reader;
 cvy_status cvy_idx_open(const char *path, int min_rank, int max_rank, cvy_idx *out, cvy_idx_reader **reader);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Folders of pictures as a data set: listed when it is opened, then mapped from the decoded copy in the user's cache, or
- * decoded into one; into memory where no copy can be kept. */
+ * Folders of pictures as a data set: listed when it is opened, then mapped from the decoded copy in the user's cache,
+ * or decoded into one; into memory where no copy can be kept. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Resizing as Pillow's Image.resize(…, BILINEAR) does it, byte for byte: a triangle as wide as the pixels that become one
- * (antialiased), along rows and then along columns, or the other way round, each in integers with 22 bits behind the
- * point and rounded to bytes. */
+ * Resizing as Pillow's Image.resize(…, BILINEAR) does it, byte for byte: a triangle as wide as the pixels that become
+ * one (antialiased), along rows and then along columns, or the other way round, each in integers with 22 bits behind
+ * the point and rounded to bytes. */
 #ifndef CVY_DATA_RESIZE_H
 #define CVY_DATA_RESIZE_H
 
@@ -11,8 +11,8 @@
 
 #include "convoy/data.h"
 
-/* The meaning of --size, in one place: h and w of an image of in_h x in_w when it is resized, and the part of it, (h,w) at
- * (top,left), that is kept: torchvision's Resize(N) and CenterCrop(N), or Resize((H, W)), or all of it. */
+/* The meaning of --size, in one place: h and w of an image of in_h x in_w when it is resized, and the part of it, (h,w)
+ * at (top,left), that is kept: torchvision's Resize(N) and CenterCrop(N), or Resize((H, W)), or all of it. */
 typedef struct cvy_fit {
   int64_t resized_h, resized_w, top, left; /* up to N times a picture's long side */
   int h, w;

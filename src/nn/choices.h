@@ -4,7 +4,7 @@
  *
  * JSON, one object per device in the team's order: layer → forward, backward_data, backward_weights, each as
  * cvy_conv_choice_text writes it, null for a pass that never runs. A layer that is one operation with its ReLU and pool
- * (ops/convpool.h) has one algorithm only, "convpool":
+ * (ops/conv2d/convpool.h) has one algorithm only, "convpool":
  *   [{"0":["winograd4:14",null,"direct"],"resnet_block1.0.conv1":["winograd4","winograd4","direct"],…},
  *    {"0":"convpool",…}]
  * Pure: no device. */

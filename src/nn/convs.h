@@ -5,7 +5,7 @@
 #define CVY_NN_CONVS_H
 
 #include "src/nn/plan.h"
-#include "src/ops/conv2d.h"
+#include "src/ops/conv2d/conv2d.h"
 
 /* The convolution that a unit (conv2d or linear) of a plan for n samples computes; its algorithms are AUTO. */
 cvy_conv2d_params cvy_unit_conv(const cvy_net *net, const cvy_unit *unit, int n, bool inference);

@@ -8,7 +8,7 @@
 #include "src/base/mem.h"
 #include "src/base/text.h"
 #include "src/nn/instance_parts.h"
-#include "src/ops/math.h"
+#include "src/ops/conv2d/math.h"
 
 _Static_assert((int)CVY_PLAN_ALIGN == (int)CVY_SLICE_ALIGN, "plans align storages as slices must be");
 

@@ -7,7 +7,7 @@
 #include "src/cl/buffer.h"
 #include "src/nn/graph.h"
 #include "src/ops/batchnorm.h"
-#include "src/ops/tune_table.h"
+#include "src/ops/tune/tune_table.h"
 #include "src/ops/softmax_xent.h"
 #include "src/ops/update_params.h"
 

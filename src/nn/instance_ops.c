@@ -4,7 +4,7 @@
 
 #include "src/nn/convs.h"
 #include "src/nn/instance_parts.h"
-#include "src/ops/autotune.h"
+#include "src/ops/tune/autotune.h"
 
 /* Sets the unit's choices: those of params.choices, else the tuned ones, unless the user lists algorithms. */
 static void choose(cvy_instance *i, const cvy_unit *unit, cvy_conv2d_params *p) {

@@ -33,7 +33,7 @@
 #define CVY_NN_PLAN_H
 
 #include "src/nn/graph.h"
-#include "src/ops/convpool.h"
+#include "src/ops/conv2d/convpool.h"
 
 enum { CVY_PLAN_ALIGN = 512 }; /* = CVY_SLICE_ALIGN of cl/buffer.h */
 

@@ -7,7 +7,7 @@
 #ifndef CVY_OPS_LINEAR_H
 #define CVY_OPS_LINEAR_H
 
-#include "src/ops/conv2d.h"
+#include "src/ops/conv2d/conv2d.h"
 
 typedef struct cvy_linear_params {
   int n_max;

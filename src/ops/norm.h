@@ -2,8 +2,8 @@
  * The Euclidean norm of a gradient on a device, and the factor that makes it no longer than a limit
  * (torch.nn.utils.clip_grad_norm_): scale = min(1, clip / (norm + 1e-6)).
  * Squares are summed with a double's digits, in an order that neither buckets nor the shape of kernels change, so that
- * team/grad_norm.h has the same bits on the host: blocks of 128 values of the flat vector, then 128 blocks, and so on;
- * cl/norm.cl has the order inside one. Values below 2^-50 count as 0. */
+ * protocol/grad_norm.h has the same bits on the host: blocks of 128 values of the flat vector, then 128 blocks, and so
+ * on; cl/norm.cl has the order inside one. Values below 2^-50 count as 0. */
 #ifndef CVY_OPS_NORM_H
 #define CVY_OPS_NORM_H
 

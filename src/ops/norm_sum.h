@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Sums of squares for the norm of a gradient, on a device (norm.h) and on the host (team/grad_norm.h). Pure. */
+ * Sums of squares for the norm of a gradient, on a device (norm.h) and on the host (protocol/grad_norm.h). Pure. */
 #ifndef CVY_OPS_NORM_SUM_H
 #define CVY_OPS_NORM_SUM_H
 

@@ -8,7 +8,7 @@
  *     w -= lr/(1-beta1^t) * m / (sqrt(v)/sqrt(1-beta2^t) + eps)
  *   AdamW (torch.optim.AdamW): w = w*(1 - lr*weight_decay), then as Adam with d = g.
  * Each multiply-add is one fma, division and square root are correctly rounded, factors of a step are computed once in
- * double (update_params.h): the host's update (team/host_update.h) gives the same bits. Adam's results below 2^-125
+ * double (update_params.h): the host's update (protocol/host_update.h) gives the same bits. Adam's results below 2^-125
  * are 0, since devices differ in whether they compute with denormals. Where SGD's factor is zero the line is skipped.
  * Running values of batch normalisation:  r = fma(momentum, S, (1-momentum)*r)   with 1-momentum computed in float on
  * the host.

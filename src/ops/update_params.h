@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Parameters of an update of the weights, on a device (update.h) or on the host (team/host_update.h), and what an
+ * Parameters of an update of the weights, on a device (update.h) or on the host (protocol/host_update.h), and what an
  * optimiser keeps from step to step. Pure. */
 #ifndef CVY_OPS_UPDATE_PARAMS_H
 #define CVY_OPS_UPDATE_PARAMS_H

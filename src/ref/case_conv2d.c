@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "src/ops/linear.h"
-#include "src/ops/math.h"
+#include "src/ops/conv2d/math.h"
 #include "src/ref/cases.h"
 #include "src/ref/ref.h"
 

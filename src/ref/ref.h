@@ -10,7 +10,7 @@
 #include "src/ops/activation.h"
 #include "src/ops/batchnorm.h"
 #include "src/ops/broadcast.h"
-#include "src/ops/conv2d.h"
+#include "src/ops/conv2d/conv2d.h"
 #include "src/ops/dropout.h"
 #include "src/ops/pool2d.h"
 #include "src/ops/update.h"

@@ -10,7 +10,7 @@
 #include "src/base/file.h"
 #include "src/base/mem.h"
 #include "src/run/checkpoint.h"
-#include "src/team/fleet_words.h"
+#include "src/fleet/node_messages.h"
 
 /* Of a head's checkpoint: more than any network here has. */
 static const size_t MOST_BYTES = (size_t)64 << 30;

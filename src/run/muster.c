@@ -14,7 +14,7 @@
 #include "src/base/mem.h"
 #include "src/base/text.h"
 #include "src/run/checkpoint.h"
-#include "src/team/fleet_words.h"
+#include "src/fleet/node_messages.h"
 #include "src/team/inside.h"
 
 /* Digits that tell floats apart and end before their rounding shows: 0.1, not 0.100000001. */

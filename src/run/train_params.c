@@ -6,7 +6,7 @@
 #include "convoy/convoy.h"
 #include "src/run/checkpoint.h"
 #include "src/team/inside.h"
-#include "src/team/replica_data.h"
+#include "src/replica/replica_data.h"
 
 bool cvy_train_wants(const cvy_train_params *p, const cvy_data *data, cvy_set set) {
   return !p->no_eval && cvy_set_samples(data, set)->n > 0;

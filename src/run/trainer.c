@@ -21,7 +21,7 @@
 #include "src/team/precise_bn.h"
 #include "src/team/publish.h"
 #include "src/team/rebalance.h"
-#include "src/team/replica_data.h"
+#include "src/replica/replica_data.h"
 
 /* Of a lone device: seconds between two states on the host. */
 enum { SNAPSHOT_S = 30 };

@@ -13,7 +13,7 @@
  * most half of the computing (CVY_BALANCE_HIDDEN). If devices use all of the host's cores, no bucket is hidden: a core
  * that sums up does not compute. A team of one has no exchange.
  *
- * Fleet. The units of a step's gradients go through the chain of nodes and back (team/chain.h). Each node is known by
+ * Fleet. The units of a step's gradients go through the chain of nodes and back (fleet/chain.h). Each node is known by
  * itself: when its own parts of each unit are ready, how long it needs for adding and for updating them. The rest
  * follows from the links' rates: a node adds a unit when it has its own parts and the sum of the nodes before it, sends
  * the sum on before it takes the next unit, and in the same way down again; its next step begins when it has the last

@@ -6,7 +6,7 @@
 #include "src/base/env.h"
 #include "src/base/mem.h"
 #include "src/team/exchange_cost.h"
-#include "src/team/fleet_words.h"
+#include "src/fleet/node_messages.h"
 
 static cvy_status arrange(cvy_team *team, double bucket_mib) {
   cvy_status status = CVY_OK;

@@ -9,7 +9,7 @@
 #include "src/base/text.h"
 #include "src/nn/weights.h"
 #include "src/team/publish.h"
-#include "src/team/replica_parts.h"
+#include "src/replica/replica_parts.h"
 
 static const char *const set_names[CVY_SET_COUNT] = {
     [CVY_SET_TEST] = "test", [CVY_SET_TRAIN] = "training", [CVY_SET_VAL] = "validation"};

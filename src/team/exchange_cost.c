@@ -6,8 +6,8 @@
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 #include "src/cl/buffer.h"
-#include "src/team/ledger.h"
-#include "src/team/staging.h"
+#include "src/protocol/ledger.h"
+#include "src/replica/staging.h"
 
 enum { SMALL = 32, LARGE = 2, SMALL_FLOATS = 4 << 10, LARGE_FLOATS = 1 << 20, REPEATS = 6 };
 /* No more repeats after that time. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "src/base/mem.h"
-#include "src/team/fleet_words.h"
+#include "src/fleet/node_messages.h"
 
 /* A device, as it crosses. */
 typedef struct speed {

@@ -7,7 +7,7 @@
 
 #include "src/share/pace.h"
 #include "src/team/inside.h"
-#include "src/team/link_rate.h"
+#include "src/fleet/link_rate.h"
 
 /* Measures the links (rates: one of each, size of the fleet - 1) in CVY_FLEET_LINK_S seconds or a few times that. Then
  * all nodes go on at the same time. */

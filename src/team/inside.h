@@ -8,14 +8,14 @@
 #define CVY_TEAM_INSIDE_H
 
 #include "convoy/team.h"
-#include "src/cl/devices.h"
-#include "src/team/events.h"
-#include "src/team/exchange.h"
-#include "src/team/ledger.h"
-#include "src/team/replica.h"
-#include "src/team/results.h"
-#include "src/team/ring.h"
-#include "src/team/shares.h"
+#include "src/cl/devices/devices.h"
+#include "src/protocol/events.h"
+#include "src/exchange/exchange.h"
+#include "src/protocol/ledger.h"
+#include "src/replica/replica.h"
+#include "src/protocol/results.h"
+#include "src/protocol/ring.h"
+#include "src/protocol/shares.h"
 #include "src/times/timeline.h"
 
 struct cvy_team {

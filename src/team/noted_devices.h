@@ -8,7 +8,7 @@
 #ifndef CVY_TEAM_NOTED_DEVICES_H
 #define CVY_TEAM_NOTED_DEVICES_H
 
-#include "src/cl/devices.h"
+#include "src/cl/devices/devices.h"
 
 /* JSON array of objects with the devices' "label", compute "units" and "driver" (cvy_free). CVY_E_MEMORY. */
 cvy_status cvy_noted_text(const cvy_devices *devices, char **text);

@@ -7,7 +7,7 @@
 
 #include "src/base/mem.h"
 #include "src/nn/choices.h"
-#include "src/team/fleet_words.h"
+#include "src/fleet/node_messages.h"
 #include "src/team/inside.h"
 #include "src/team/noted_devices.h"
 

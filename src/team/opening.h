@@ -5,8 +5,8 @@
 #define CVY_TEAM_OPENING_H
 
 #include "convoy/team.h"
-#include "src/cl/devices.h"
-#include "src/team/replica.h"
+#include "src/cl/devices/devices.h"
+#include "src/replica/replica.h"
 
 typedef struct cvy_opening cvy_opening;
 

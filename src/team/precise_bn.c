@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "src/base/mem.h"
-#include "src/team/bn_sync.h"
+#include "src/replica/bn_sync.h"
 #include "src/team/publish.h"
-#include "src/team/replica_parts.h"
+#include "src/replica/replica_parts.h"
 
 struct cvy_precise_bn {
   cvy_team *team;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "src/base/mem.h"
-#include "src/team/keep.h"
+#include "src/fleet/kept_state.h"
 
 typedef struct put_args {
   const cvy_ledger *ledger;

@@ -8,7 +8,7 @@
 
 /* Makes the ledger's truth the weights of every device and the start of step number `step`. */
 cvy_status cvy_team_publish(cvy_team *team, long step);
-/* Brings the ledger up to date: reads a lone device (keep.h). In a fleet every node calls it between the same two
+/* Brings the ledger up to date: reads a lone device (kept_state.h). In a fleet every node calls it between the same two
  * steps. */
 cvy_status cvy_team_sync(cvy_team *team);
 /* The same where any device is about to compute: cvy_team_settle gives idle ones the ledger's weights. A team of one

@@ -7,14 +7,14 @@
 #include "src/base/mem.h"
 #include "src/cl/stamp.h"
 #include "src/team/arrangement.h"
-#include "src/team/bn_sync.h"
-#include "src/team/exchange.h"
-#include "src/team/fleet_words.h"
-#include "src/team/nodes.h"
+#include "src/exchange/exchange.h"
+#include "src/fleet/node_messages.h"
+#include "src/fleet/nodes.h"
+#include "src/replica/bn_sync.h"
 #include "src/team/noted_devices.h"
 #include "src/team/opening.h"
 #include "src/team/rebalance.h"
-#include "src/team/watch.h"
+#include "src/protocol/watch.h"
 
 /* The watchdog gives up a device that is quiet for so long. */
 enum { DEVICE_TIMEOUT_S = 60 };

@@ -8,7 +8,7 @@
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 #include "src/base/sync.h"
-#include "src/cl/devices.h"
+#include "src/cl/devices/devices.h"
 #include "src/cl/command_times.h"
 #include "src/times/trace_rows.h"
 #include "src/times/usage.h"

@@ -42,7 +42,7 @@ typedef enum cvy_work {
   CVY_WORK_RESULT    /* exchange: waits for a device's result: its sum of losses, and its hits */
 } cvy_work;
 
-/* Scopes of commands that belong to no layer but to a parcel of the exchange (team/mail.h). */
+/* Scopes of commands that belong to no layer but to a parcel of the exchange (protocol/mail.h). */
 enum { CVY_SCOPE_PARCEL = -16 }; /* parcel u: CVY_SCOPE_PARCEL - u */
 
 enum { CVY_MEASURED_STEPS = 8, CVY_MEASURED_OF = 100 };

@@ -4,7 +4,7 @@
 #ifndef CVY_TIMES_TRACE_ROWS_H
 #define CVY_TIMES_TRACE_ROWS_H
 
-#include "src/cl/devices.h"
+#include "src/cl/devices/devices.h"
 #include "src/cl/command_times.h"
 #include "src/nn/instance.h"
 #include "src/times/timeline.h"

@@ -4,7 +4,7 @@
 its ToTensor and Normalize make of every byte. Needs numpy, Pillow and torchvision; test_augment does not: the files are
 kept beside this script. Run it in its folder; it makes the same bytes every time.
 
-Parameters are drawn here a third time, from the text of src/ops/gather.h, and given to torchvision's functions for
+Parameters are drawn here a third time, from the text of src/ops/gather/gather.h, and given to torchvision's functions for
 Pillow's images; hue goes to the function for tensors, since Pillow keeps hues in 8 bits. The file is the pictures'
 bytes, one case after the other (CASES; test_augment.c has the same list), SAMPLES of each.
 

@@ -44,7 +44,7 @@ import numpy as np
 import torch
 from torch import nn
 
-sys.path.insert(0, sys.path[0] + "/../../tools")
+sys.path.insert(0, sys.path[0] + "/../../tools/compare")
 from torch_baseline import lenet, resnet18  # noqa: E402
 
 DATA = "/usr/share/datasets/fashion-mnist/"

@@ -18,7 +18,7 @@ import keras                        # noqa: E402
 import numpy as np                  # noqa: E402
 from keras import layers as L       # noqa: E402
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "compare"))
 import safetensors_file             # noqa: E402
 
 SAMPLES, CLASSES = 4, 5

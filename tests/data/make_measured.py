@@ -4,7 +4,7 @@
 
     tests/data/make_measured.py tests/data/operations_h200.csv > h200.json
     convoy bench plan --as h200 --model resnet18 --batch 256 --measured h200.json
-prints the constants of src/cl/cards.c."""
+prints the constants of src/cl/devices/cards.c."""
 import csv
 import json
 import sys

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "compare"))
 import safetensors_file  # noqa: E402
 
 torch.set_num_threads(1)

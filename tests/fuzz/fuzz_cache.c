@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * An entry of the kernel cache, cl/cache.h. Input: the file, whose checksum is set right unless its first byte is 'c'
- * (the magic's is 'C'). */
+ * An entry of the kernel cache, cl/compile/cache.h. Input: the file, whose checksum is set right unless its first byte
+ * is 'c' (the magic's is 'C'). */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
 #include "src/base/mem.h"
-#include "src/cl/cache.h"
+#include "src/cl/compile/cache.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { HEAD = 32, CHECKSUM = 24 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Other nodes of a fleet, behind the handshake (fuzz_link.c has what comes before): what they say when a team is opened
- * (team/fleet_words.h, noted_devices.h, fleet_pace.h, run/muster.h), or while it trains (team/chain.h, agree.h). The
- * link is made of the input; no byte leaves it.
+ * (fleet/node_messages.h, noted_devices.h, fleet_pace.h, run/muster.h), or while it trains (fleet/chain.h,
+ * membership.h). The link is made of the input; no byte leaves it.
  *
  * Input: a byte (bit 7: the fleet trains; else rank of this node in a fleet of three), two lengths of two bytes, so
  * many bytes of UP and of DOWN; the rest is news. A message of UP or DOWN has the size that this node expects, since
@@ -16,9 +16,9 @@
 #include "src/base/mem.h"
 #include "src/base/sync.h"
 #include "src/run/muster.h"
-#include "src/team/chain.h"
+#include "src/fleet/chain.h"
 #include "src/team/fleet_pace.h"
-#include "src/team/fleet_words.h"
+#include "src/fleet/node_messages.h"
 #include "src/team/noted_devices.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -81,7 +81,7 @@ static cvy_status wire_send(cvy_link *link, int to, cvy_stream stream, const voi
   return fails ? CVY_E_INTERRUPTED : CVY_OK;
 }
 
-/* A standing, as agree.c sends it. Most of what matters are numbers near those that are right. */
+/* A standing, as membership.c sends it. Most of what matters are numbers near those that are right. */
 static void write_standing(const uint8_t said[8], uint8_t out[STANDING]) {
   const uint32_t magic = 0x43564131, round = said[0] < 0x80 ? said[0] : UINT32_MAX - (said[0] & 0x7f);
   const int64_t done = (int8_t)said[3];

@@ -6,7 +6,7 @@
 
 #include "src/base/text.h"
 #include "tests/fuzz/fuzz.h"
-#include "tools/program_common.h"
+#include "tools/program/program_common.h"
 
 /* Numbers that a search hardly finds: the ends of what a double, a float and a step's number have. */
 static const char *const numbers[] = {"-1.7e308", "1.7976931348623157e308", "5e-324", "3.4e38", "1e-9", "0",

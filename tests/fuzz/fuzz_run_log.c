@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * A log as reports read it, tools/run_log.h. Input: the file. */
+ * A log as reports read it, tools/program/log/run_log.h. Input: the file. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/fuzz/fuzz.h"
-#include "tools/run_log.h"
+#include "tools/program/log/run_log.h"
 
 void fuzz_seeds(void) {
   static const char *const texts[] = {

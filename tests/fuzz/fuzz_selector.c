@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * The text after --devices, cl/selector.h. Input: one byte that says how many of the devices are there, the text. */
+ * The text after --devices, cl/devices/selector.h. Input: one byte that says how many of the devices are there, the
+ * text. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/base/mem.h"
-#include "src/cl/selector.h"
+#include "src/cl/devices/selector.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { DEVICES = 6 };

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * ops/tune_table.h. Input: the file without its last line, which has the checksum; or, behind a zero byte, with it. */
+ * ops/tune/tune_table.h. Input: the file without its last line, which has the checksum; or, behind a zero byte, with
+ * it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-#include "src/ops/tune_table.h"
+#include "src/ops/tune/tune_table.h"
 #include "tests/fuzz/fuzz.h"
 
 static const char head[] = "convoy-tune 1\ndevice: thing\nkernels: 0123\n";

@@ -27,7 +27,7 @@ def arguments(doc, argv):
     p.add_argument("--build", metavar="DIR|F.tar.xz", help="an existing build, or what --pack made [default: build/report, made if missing]")
     p.add_argument("--pack", metavar="F.tar.xz", help="write the build into a file and end")
     p.add_argument("--data-dir", metavar="DIR", help="where the files of Fashion-MNIST lie, for training and the golden tests [default: where convoy train looks]")
-    p.add_argument("--networks", metavar="DIR", help="where .onnx files lie, as tools/export-networks writes them [default: those of --build, if it has some]")
+    p.add_argument("--networks", metavar="DIR", help="where .onnx files lie, as tools/compare/export-networks writes them [default: those of --build, if it has some]")
     p.add_argument("--caches", metavar="DIR|F.tar.xz", help="kernel caches of an earlier run to begin with [default: those beside --resume]")
     p.add_argument("--layer", choices=["crash", "always", "never"], default="crash",
                    help="run a step with the test layer after it died, always, or never [default: crash]")

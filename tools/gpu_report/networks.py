@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The networks that are measured, in PyTorch: the book's two, and five of torchvision's by hand with the same names of parameters, so that a machine
-without torchvision measures the same work. tools/export-networks writes the five for Convoy."""
+without torchvision measures the same work. tools/compare/export-networks writes the five for Convoy."""
 import collections
 
 import torch

@@ -75,7 +75,7 @@ def data_files(folder):
 def network_files(folder):
     found = sorted(glob.glob(os.path.join(glob.escape(folder), "*.onnx")))
     if not found:
-        raise OSError(f"--networks {folder}: expected .onnx files, as tools/export-networks writes them")
+        raise OSError(f"--networks {folder}: expected .onnx files, as tools/compare/export-networks writes them")
     return found
 
 

@@ -5,7 +5,7 @@ import re
 import signal
 
 MOST_LINES = 24
-# A failed test's report (tests/check.c), selftest's, cmocka's, the program's own; crash reports of the C library and of sanitizers.
+# A failed test's report (tests/support/check.c), selftest's, cmocka's, the program's own; crash reports of the C library and of sanitizers.
 FAILED = re.compile(r"FAILED|case: |device: |repeat: |seed: |must be|, not |relative|error:|Error\b|gave CVY_|alive at the end|Assertion|assert|wrong|"
                     r"terminate called|free\(\)|corrupt|AddressSanitizer|CL_[A-Z_]{6,}|cannot|could not")
 NOISE = re.compile(r"^\[ +(?:RUN|OK|PASSED) |\d+ warnings? generated|^\[=+\]")
@@ -33,7 +33,7 @@ def telling(text, most=MOST_LINES):
 
 
 def of_dump(text):
-    """The part of a dump of the test layer (tests/layer_dump.c) that says most: what ended the program, the last launch with its build, the last
+    """The part of a dump of the test layer (tests/support/layer_dump.c) that says most: what ended the program, the last launch with its build, the last
     calls, those that have not returned, and the frames of the crashed thread, else of all."""
     parts, head = [], []
     for line in text.splitlines():

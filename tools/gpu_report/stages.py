@@ -217,7 +217,7 @@ def run(c, stage, wanted, share=1.0):
     if stage == "speed" and wanted("networks") and not c.small:
         missing = [name for name, _ in beside.PICTURES if name not in c.networks]
         if missing:
-            runner.report.fact(f"networks left out, no .onnx files (--networks DIR, tools/export-networks): {' '.join(missing)}")
+            runner.report.fact(f"networks left out, no .onnx files (--networks DIR, tools/compare/export-networks): {' '.join(missing)}")
     runner.together(many, SHARE[stage] if alone else 1.0)
     runner.alone(alone)
     runner.look_at_hung()

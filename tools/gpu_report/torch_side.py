@@ -15,7 +15,8 @@ import statistics
 import sys
 import time
 
-sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))     # not this folder: its modules have everyday names
+TOOLS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:1] = [TOOLS, os.path.join(TOOLS, "compare")]     # not this folder: its modules have everyday names
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 

@@ -2,7 +2,6 @@
 """The command: which compilations are wanted, which are kept, what they say."""
 import argparse
 import concurrent.futures
-import glob
 import os
 import re
 import sys
@@ -29,7 +28,7 @@ def parse(description):
     parser.add_argument("--markdown", action="store_true", help="print the table alone, for a page of doc/")
     parser.add_argument("--cl-dir", default=os.environ.get("CVY_CL_DIR") or os.path.join(ROOT, "cl"), help="folder of the kernels")
     parser.add_argument("--variants", default=os.path.join(ROOT, "tests", "data", "kernel_variants.txt"), help="the list of variants")
-    parser.add_argument("--compilers", default=os.path.join(ROOT, "build", "vendor-compilers"), help="what tools/fetch_vendor_compilers.py has made")
+    parser.add_argument("--compilers", default=os.path.join(ROOT, "build", "vendor-compilers"), help="what tools/fetch/vendor_compilers.py has made")
     parser.add_argument("--kept", default=os.path.join(ROOT, "build", "kernel-check"), help="folder of kept results")
     parser.add_argument("--known", default=os.path.join(ROOT, "tests", "data", "kernel_results.txt"), help="file of committed results, which are believed without --full")
     parser.add_argument("--renew", action="store_true", help="write that file: the results of this run, which takes none from it")
@@ -113,7 +112,8 @@ def stop(text):
 def main(description):
     args = parse(description)
     began = time.monotonic()
-    present = sorted(os.path.basename(path)[:-3] for path in glob.glob(os.path.join(args.cl_dir, "*.cl")))
+    paths = source.kernel_files(args.cl_dir)
+    present = sorted(paths)
     if not present:
         stop(f"no kernels in {args.cl_dir}")
     for name in args.files:
@@ -151,7 +151,7 @@ def main(description):
 
     on_core = {}
     for name in present:
-        with open(os.path.join(args.cl_dir, name + ".cl"), encoding="utf-8") as f:
+        with open(paths[name], encoding="utf-8") as f:
             on_core[name] = set(re.findall(r"\bGEMM_KERNEL\s+(\w+)", f.read()))
     judge, shown = Judge(excuses), table.Table()
     for (row, name), kernels in zip(jobs, results):

@@ -3,7 +3,7 @@
 
 ocloc disassembles its binary into PTM.txt, which holds the tokens that the driver reads, and the machine code of each kernel. An array that
 does not stay in registers lies in memory of the item's own, and so does what is spilled. How the code reaches that memory depends on the
-generation; what is looked for was seen in the code of kernels with such arrays (tests/test_kernel_check.py compiles one for each)."""
+generation; what is looked for was seen in the code of kernels with such arrays (tests/program/test_kernel_check.py compiles one for each)."""
 import os
 import re
 import struct

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """A kernel's source as a target's compiler sees it: preprocessed here, once, so that what is compiled is what a kept result was found by."""
+import glob
 import os
 import re
 import subprocess
@@ -17,9 +18,14 @@ PREPROCESS = {
 }
 
 
+def kernel_files(cl_dir):
+    """{name without ".cl": path} of the kernel files of a folder and of its sub-folders."""
+    return {os.path.basename(path)[:-3]: path for path in glob.glob(os.path.join(cl_dir, "**", "*.cl"), recursive=True)}
+
+
 def preprocess(clang, cl_dir, file, defines, target):
     command = [clang, "-E", "-P", "-x", "cl", "-cl-std=CL1.2", "-cl-no-stdinc", "-nogpulib", *PREPROCESS[target.maker](target.name), "-I", cl_dir,
-               f"-DCVY_CPU={int(target.maker == 'host')}", *("-D" + d for d in (*target.defines, *defines)), os.path.join(cl_dir, file + ".cl")]
+               f"-DCVY_CPU={int(target.maker == 'host')}", *("-D" + d for d in (*target.defines, *defines)), kernel_files(cl_dir)[file]]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise Fault(" ".join(command) + "\n" + done.stderr)

@@ -29,7 +29,7 @@ class Unit(NamedTuple):
 class Target(NamedTuple):
     """`maker` names the module that compiles for it; `local_most`: bytes of local memory that one group can have; `unit`: None where no rule
     asks how many groups a unit holds; `simd_least`: items of a sub-group in a hot kernel; `defines` and `flags`: what the host passes there
-    beside the variant's own defines, and what the driver makes of it for its assembler (src/cl/program.c)."""
+    beside the variant's own defines, and what the driver makes of it for its assembler (src/cl/compile/program.c)."""
     name: str
     maker: str
     local_most: int

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """tests/data/kernel_variants.txt: the variants that the program can choose, one per line, and the excuses from rules."""
-import os
 import re
 from typing import NamedTuple
 
 from .rules import RULES
+from .source import kernel_files
 from .targets import GPUS, TARGETS
 
 
@@ -76,6 +76,7 @@ def read_excuse(number, words, reason):
 def read(path, cl_dir):
     """Rows, excuses, and sentences about lines that are wrong."""
     rows, excuses, faults = [], [], []
+    files = kernel_files(cl_dir)
     with open(path, encoding="utf-8") as f:
         for number, line in enumerate(f, 1):
             text, _, reason = line.partition("#")
@@ -83,7 +84,7 @@ def read(path, cl_dir):
             if not words:
                 continue
             made = read_excuse(number, words, reason.strip()) if words[0].startswith("!") else read_row(words)
-            if not isinstance(made, str) and not os.path.exists(os.path.join(cl_dir, made.file + ".cl")):
+            if not isinstance(made, str) and made.file not in files:
                 made = f"there is no cl/{made.file}.cl"
             if isinstance(made, str):
                 faults.append(f"{path}:{number}: {made}")

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: MIT
+ * Winograd convolution F(m x m, 3x3) on SIMT devices, m = 2 or 4 (Winograd 1980; Lavin and Gray 2016): transforms to
+ * ALPHA*ALPHA matrices, ALPHA = m + 2, products on the core of gemm_core.clh, transforms back.
+ *   forward, backward-data:  Y = At [ sum_c (G g Gt) . (Bt d B) ] A       d: ALPHA x ALPHA pixels, m apart; Y: m x m
+ *   backward-weights:        dg = Gt [ sum_tiles (Bt d B) . (A dY At) ] G the transpose of the same bilinear form
+ * winograd.clh has the matrices.
+ *
+ * Workspace: matrices (ALPHA*ALPHA, rows, pitch), pitches multiples of 4, zeros where there is no channel. Tile t of a
+ * call counts through the images of a chunk, rows and columns of tiles. Transforms: an item per tile and channel,
+ * neighbours take neighbouring channels, so that scalar loads of any pitch are coalesced. Every index fits 32 bits.
+ *
+ * Parameters (defaults in brackets):
+ *   STAGE [0]     0 transforms (they know TILE, and MATH if it is TF32: they round what products multiply), 1 products of
+ *                 forward and backward-data, 2 of backward-weights
+ *   TILE [4]      m
+ *   TILE_M, TILE_N, TILE_K, MATH   of the products, see gemm_core.clh */
+#include "common.clh"
+#include "fastdiv.clh"
+#ifndef STAGE
+#define STAGE 0
+#endif
+#if STAGE == 1 && !defined(CVY_SUB_GROUP) /* Intel's compiler puts numbers into memory then */
+#define GEMM_UNROLL
+#endif
+#if STAGE == 1
+#define GEMM_A_DOWN
+#endif
+#define GEMM_ROUNDED 1 /* by the transforms */
+#include "gemm_core.clh"
+
+#ifndef TILE
+#define TILE 4
+#endif
+#if TILE != 2 && TILE != 4
+#error "TILE is to be 2 or 4"
+#endif
+#if STAGE < 0 || STAGE > 2
+#error "STAGE is to be 0, 1 or 2"
+#endif
+#define ALPHA (TILE + 2)
+#define ALPHA2 (ALPHA * ALPHA)
+
+#if STAGE == 0
+
+/* As in gemm_core.clh: a tile of 36 numbers stays in registers. AMD: winograd_simt_output leaves room for two work-groups on Vega, and gfx11
+ * spills nothing, if the compiler knows that more would not be gained. */
+#ifdef CVY_SUB_GROUP
+#define TRANSFORM_KERNEL kernel __attribute__((reqd_work_group_size(256, 1, 1), intel_reqd_sub_group_size(CVY_SUB_GROUP))) void
+#elif defined(__GFX9__)
+#define TRANSFORM_KERNEL kernel __attribute__((reqd_work_group_size(256, 1, 1), amdgpu_waves_per_eu(2))) void
+#elif defined(__GFX11__)
+#define TRANSFORM_KERNEL kernel __attribute__((reqd_work_group_size(256, 1, 1), amdgpu_waves_per_eu(4, 4))) void
+#else
+#define TRANSFORM_KERNEL kernel __attribute__((reqd_work_group_size(256, 1, 1))) void
+#endif
+
+#define TILE_OUT TILE
+#include "winograd/winograd.clh"
+
+/* Filters → u[u_at + b*rows*pitch + row*pitch + column]: row = c, column = k; turned: row = k, column = c and the filter
+ * rotated by half a turn. Zeros where there is no c or k. An item per row and column. */
+TRANSFORM_KERNEL winograd_simt_filter(
+    global const float *restrict w, global float *restrict u, int u_at, int rows, int pitch, int channels, int filters,
+    int w_pitch, int turned, const cvy_divider by_pitch) {
+  const int id = get_global_id(0), row = fast_div(id, by_pitch), column = id - row * pitch;
+  if (row < rows) {
+    const int c = turned ? column : row, k = turned ? row : column;
+    const bool there = c < channels && k < filters;
+    float v[ALPHA2];
+#pragma unroll
+    for (int i = 0; i < 9; i++)
+      v[i / 3 * ALPHA + i % 3] = there ? w[((turned ? 8 - i : i) * channels + c) * w_pitch + k] : 0.0f;
+#pragma unroll
+    for (int j = 0; j < 3; j++) winograd_weight_line(v + j, ALPHA, v + j, ALPHA);
+#pragma unroll
+    for (int i = 0; i < ALPHA; i++) winograd_weight_line(v + i * ALPHA, 1, v + i * ALPHA, 1);
+#pragma unroll
+    for (int i = 0; i < ALPHA2; i++) u[u_at + (i * rows + row) * pitch + column] = gemm_round(v[i]);
+  }
+}
+
+/* Pixels of tile t and channel c, through the load prologue → v[v_at + (b*tiles + t)*pitch + c]. The tile at row i,
+ * column j begins at pixel (i*TILE - pad_h, j*TILE - pad_w) of image first + t / tiles per image. */
+TRANSFORM_KERNEL winograd_simt_input(
+    global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
+    global float *restrict v_out, int v_at, int first, int tiles, int tiles_h, int tiles_w, int pitch, int in_h,
+    int in_w, int in_c, int in_pitch, int pad_h, int pad_w, const cvy_divider by_pitch, const cvy_divider by_image,
+    const cvy_divider by_row, const cvy_divider by_group, int flags) {
+  const int id = get_global_id(0), t = fast_div(id, by_pitch), c = id - t * pitch;
+  if (t < tiles) {
+    const int of_image = fast_div(t, by_image), rest = t - of_image * (tiles_h * tiles_w), i = fast_div(rest, by_row),
+              j = rest - i * tiles_w;
+    const int image = first + of_image, row0 = i * TILE - pad_h, col0 = j * TILE - pad_w;
+    float mean = 0.0f, scale = 1.0f, shift = 0.0f;
+    if ((flags & 1) && c < in_c) {
+      const int at = fast_div(image, by_group) * 3 * in_pitch + c;
+      mean = affine[at], scale = affine[at + in_pitch], shift = affine[at + 2 * in_pitch];
+    }
+    float v[ALPHA2];
+#pragma unroll
+    for (int p = 0; p < ALPHA2; p++) {
+      const int row = row0 + p / ALPHA, col = col0 + p % ALPHA;
+      float value = 0.0f;
+      if (c < in_c && row >= 0 && row < in_h && col >= 0 && col < in_w) {
+        const int at = ((image * in_h + row) * in_w + col) * in_pitch + c;
+        value = x[at];
+        if (flags & 1) value = fma(value - mean, scale, shift);
+        if (flags & 4) value += residual[at];
+        if (flags & 2) value = value < 0.0f ? 0.0f : value;
+      }
+      v[p] = value;
+    }
+#pragma unroll
+    for (int p = 0; p < ALPHA; p++) winograd_input_line(v + p, ALPHA);
+#pragma unroll
+    for (int p = 0; p < ALPHA; p++) winograd_input_line(v + p * ALPHA, 1);
+#pragma unroll
+    for (int p = 0; p < ALPHA2; p++) v_out[v_at + (p * tiles + t) * pitch + c] = gemm_round(v[p]);
+  }
+}
+
+/* Gradients of tile t's TILE x TILE outputs and filter k → d[d_at + (b*tiles + t)*pitch + k], alike. Work-groups behind
+ * these sum 64 columns of dy over sum_rows of its `positions` rows each, for db → d[sums_at + piece*out_pitch + column]:
+ * item i takes every fourth row of column i % 64. */
+TRANSFORM_KERNEL winograd_simt_gradient(
+    global const float *restrict dy, global float *restrict d_out, int d_at, int first, int tiles, int tiles_h,
+    int tiles_w, int pitch, int out_h, int out_w, int out_pitch, const cvy_divider by_pitch, const cvy_divider by_image,
+    const cvy_divider by_row, int positions, int sum_rows, int sums_at) {
+  local float sums[256];
+  const int id = get_global_id(0), t = fast_div(id, by_pitch), k = id - t * pitch;
+  const int behind = (int)get_group_id(0) - (tiles * pitch + 255) / 256, item = get_local_id(0);
+  const int blocks = (out_pitch + 63) / 64, piece = behind / blocks, column = behind % blocks * 64 + item % 64;
+  float sum = 0.0f;
+  if (behind >= 0 && column < out_pitch)
+    for (int m = piece * sum_rows + item / 64; m < min(positions, (piece + 1) * sum_rows); m += 4)
+      sum += dy[m * out_pitch + column];
+  sums[item] = sum;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (behind >= 0 && item < 64 && column < out_pitch)
+    d_out[sums_at + piece * out_pitch + column] = sum + sums[64 + item] + sums[128 + item] + sums[192 + item];
+  if (t < tiles) {
+    const int of_image = fast_div(t, by_image), rest = t - of_image * (tiles_h * tiles_w), i = fast_div(rest, by_row),
+              j = rest - i * tiles_w;
+    float v[ALPHA2];
+#pragma unroll
+    for (int p = 0; p < TILE * TILE; p++) {
+      const int row = i * TILE + p / TILE, col = j * TILE + p % TILE;
+      v[p / TILE * ALPHA + p % TILE] = k < out_pitch && row < out_h && col < out_w
+                                           ? dy[(((first + of_image) * out_h + row) * out_w + col) * out_pitch + k]
+                                           : 0.0f;
+    }
+#pragma unroll
+    for (int p = 0; p < TILE; p++) winograd_output_line_turned(v + p, ALPHA);
+#pragma unroll
+    for (int p = 0; p < ALPHA; p++) winograd_output_line_turned(v + p * ALPHA, 1);
+#pragma unroll
+    for (int p = 0; p < ALPHA2; p++) d_out[d_at + (p * tiles + t) * pitch + k] = gemm_round(v[p]);
+  }
+}
+
+/* Of some values: their number, their mean as a sum of two numbers, and the sum of squared deviations. The mean is near or at `near`: in one
+ * number, its rounding would show in the deviations wherever it is large beside them. */
+typedef struct moments {
+  float n, near, rest, m2;
+} moments;
+
+/* Of two such sets together (Chan, Golub, LeVeque 1979). */
+static inline moments merge(moments a, moments b) {
+  const float n = a.n + b.n, share = n > 0.0f ? b.n / n : 0.0f, d = b.near - a.near + (b.rest - a.rest);
+  return a.n > 0.0f ? (moments){n, a.near, a.rest + d * share, a.m2 + b.m2 + d * d * a.n * share} : b;
+}
+
+/* Of the first rows x cols of a tile's results. */
+static inline moments moments_of(const float *v, int rows, int cols) {
+  moments tile = {(float)(rows * cols), 0.0f, 0.0f, 0.0f};
+#pragma unroll
+  for (int p = 0; p < TILE * TILE; p++) tile.near += p / TILE < rows && p % TILE < cols ? v[p / TILE * ALPHA + p % TILE] : 0.0f;
+  tile.near /= tile.n;
+#pragma unroll
+  for (int p = 0; p < TILE * TILE; p++) {
+    const float d = p / TILE < rows && p % TILE < cols ? v[p / TILE * ALPHA + p % TILE] - tile.near : 0.0f;
+    tile.rest += d, tile.m2 += d * d;
+  }
+  tile.rest /= tile.n;
+  tile.m2 = fmax(tile.m2 - tile.rest * tile.rest * tile.n, 0.0f);
+  return tile;
+}
+
+/* m[m_at + part*part_floats + (b*tiles + t)*pitch + o], parts added up in order → out, with bias, or added to what is
+ * there; and the image's statistics, if asked for: then pieces is 1. A work-group takes `lanes` channels (a power of two) of one image:
+ * 256/lanes items share the tiles of a channel, those of piece i begin at the i-th 256/lanes tiles and go on behind all pieces. */
+TRANSFORM_KERNEL winograd_simt_output(
+    global const float *restrict m, global const float *restrict bias, global float *restrict out,
+    global float *restrict stats, int m_at, int first, int tiles, int tiles_h, int tiles_w, int pitch, int out_h,
+    int out_w, int out_pitch, int lanes, int pieces, const cvy_divider by_row, int has_bias, int accumulate, int has_stats,
+    int n_parts, int part_floats) {
+  local moments others[256];
+  const int item = get_local_id(0), group = get_group_id(0), blocks = (out_pitch + lanes - 1) / lanes;
+  const int rest = group / blocks, image = rest / pieces, piece = rest - image * pieces, o = (group - rest * blocks) * lanes + item % lanes;
+  const int per_image = tiles_h * tiles_w, abreast = 256 / lanes;
+  moments all = {0.0f, 0.0f, 0.0f, 0.0f};
+  if (o < out_pitch) {
+    const float b = has_bias ? bias[o] : 0.0f;
+    for (int t = piece * abreast + item / lanes; t < per_image; t += pieces * abreast) {
+      const int i = fast_div(t, by_row), j = t - i * tiles_w;
+      float v[ALPHA2];
+#pragma unroll
+      for (int p = 0; p < ALPHA2; p++) v[p] = m[m_at + (p * tiles + image * per_image + t) * pitch + o];
+      for (int part = 1; part < n_parts; part++) {
+#pragma unroll
+        for (int p = 0; p < ALPHA2; p++)
+          v[p] += m[m_at + part * part_floats + (p * tiles + image * per_image + t) * pitch + o];
+      }
+#pragma unroll
+      for (int p = 0; p < ALPHA; p++) winograd_output_line(v + p, ALPHA);
+#pragma unroll
+      for (int p = 0; p < TILE; p++) winograd_output_line(v + p * ALPHA, 1);
+      const int rows = min(TILE, out_h - i * TILE), cols = min(TILE, out_w - j * TILE);
+#pragma unroll
+      for (int p = 0; p < TILE * TILE; p++) {
+        const int row = p / TILE, col = p % TILE;
+        v[row * ALPHA + col] += b;
+        if (row < rows && col < cols) {
+          const int at = (((first + image) * out_h + i * TILE + row) * out_w + j * TILE + col) * out_pitch + o;
+          out[at] = accumulate ? out[at] + v[row * ALPHA + col] : v[row * ALPHA + col];
+        }
+      }
+      if (has_stats) all = merge(all, moments_of(v, rows, cols));
+    }
+  }
+  for (int left = has_stats ? 128 : 0; left >= lanes; left /= 2) { /* of 2 * left items the second half gives its results away */
+    others[item] = all;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (item < left) all = merge(all, others[item + left]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  if (has_stats && item < lanes && o < out_pitch) {
+    global float *const to = stats + (first + image) * 2 * out_pitch + o;
+    to[0] = all.near + all.rest, to[out_pitch] = all.m2;
+  }
+}
+
+/* dw (+)= Gt [sum over parts, in order, of p[part*part_floats + (b*rows + c)*pitch + k]] G. An item per c and k; behind
+ * these one for each of n_db columns: db (+)= sum of p[sums_at + piece*n_db + column], in order. */
+TRANSFORM_KERNEL winograd_simt_dw(
+    global const float *restrict parts, global float *restrict dw, int n_parts, int part_floats, int rows, int pitch,
+    int channels, int w_pitch, const cvy_divider by_w, int accumulate, global float *restrict db, int sums_at, int n_db,
+    int n_sums) {
+  const int id = get_global_id(0), c = fast_div(id, by_w), k = id - c * w_pitch;
+  if (c < channels) {
+    float v[ALPHA2];
+#pragma unroll
+    for (int p = 0; p < ALPHA2; p++) {
+      float sum = 0.0f;
+      for (int part = 0; part < n_parts; part++) sum += parts[part * part_floats + (p * rows + c) * pitch + k];
+      v[p] = sum;
+    }
+#pragma unroll
+    for (int p = 0; p < ALPHA; p++) winograd_weight_line_turned(v + p, ALPHA, v + p, ALPHA);
+#pragma unroll
+    for (int p = 0; p < 3; p++) winograd_weight_line_turned(v + p * ALPHA, 1, v + p * ALPHA, 1);
+#pragma unroll
+    for (int i = 0; i < 9; i++) {
+      const int at = (i * channels + c) * w_pitch + k;
+      const float value = v[i / 3 * ALPHA + i % 3];
+      dw[at] = accumulate ? dw[at] + value : value;
+    }
+  } else if (id - channels * w_pitch < n_db) {
+    const int i = id - channels * w_pitch;
+    float sum = 0.0f;
+    for (int piece = 0; piece < n_sums; piece++) sum += parts[sums_at + piece * n_db + i];
+    db[i] = accumulate ? db[i] + sum : sum;
+  }
+}
+
+#else
+
+#define PIECES(width) (TILE_K * (width) / 4)
+#define LOADS(width) ((PIECES(width) + ITEMS - 1) / ITEMS)
+#define HAS_PIECE(q, width) (PIECES(width) % ITEMS == 0 || (q) < PIECES(width))
+#define LOAD(p) (*(global const float4 *)(p))
+
+/* A run of results in a row and from a column on, if they are there. */
+static inline void store_run(global float *to, int row, int column, int rows, int columns, gemm_run v, int accumulate) {
+  global gemm_run *const run = (global gemm_run *)(to + row * columns + column);
+  if (row < rows && column < columns) *run = accumulate ? *run + v : v;
+}
+
+/* c[part][batch] (+)= a[batch] x b[batch] over the depths part*part_depth … of `depth`; b: (depth, columns); a: (rows,
+ * a_pitch) with depth along the pitch in STAGE 1, (depth, a_pitch) in STAGE 2. Matrices of a batch lie a_matrix,
+ * b_matrix, c_matrix floats apart, parts part_floats. columns, a_pitch, part_depth (STAGE 1: depth) are multiples of 4.
+ * Group number = column tile + column tiles * (row tile + row tiles * (batch + batches * part)). a, b and c may be parts
+ * of one buffer that do not overlap. */
+GEMM_KERNEL winograd_simt_multiply(global const float *a, global const float *b, global float *c, int a_at, int b_at,
+                                   int c_at, int rows, int depth, int columns, int a_pitch, int a_matrix, int b_matrix,
+                                   int c_matrix, int batches, int part_depth, int part_floats, int accumulate) {
+  local float tiles[2 * GEMM_STEP] __attribute__((aligned(16)));
+  const int item = get_local_id(0);
+  const int tiles_n = (columns + TILE_N - 1) / TILE_N, tiles_m = (rows + TILE_M - 1) / TILE_M;
+  const int group = get_group_id(0), rest = group / tiles_n, product = rest / tiles_m;
+  const int m0 = rest % tiles_m * TILE_M, n0 = group % tiles_n * TILE_N;
+  const int batch = product % batches, part = product / batches;
+  const int begin = part * part_depth, end = min(depth, begin + part_depth);
+  global const float *const a_from = a + a_at + batch * a_matrix, *const b_from = b + b_at + batch * b_matrix;
+  float4 acc[16] = {(float4)(0.0f)};
+
+  int stage = GEMM_STEP;
+#pragma unroll 1
+  for (int e0 = begin - TILE_K; e0 < end; e0 += TILE_K) {
+    float4 a_next[LOADS(TILE_M)], b_next[LOADS(TILE_N)];
+    stage = GEMM_STEP - stage;
+#pragma unroll
+    for (int l = 0; l < LOADS(TILE_M); l++) {
+      const int q = item + l * ITEMS;
+#if STAGE == 1
+      const int e = e0 + TILE_K + gemm_down_k(q, TILE_M), i = m0 + gemm_down_i(q, TILE_M);
+      a_next[l] = e < end && i < rows ? LOAD(a_from + i * a_pitch + e) : (float4)(0.0f);
+#else
+      const int e = e0 + TILE_K + q / (TILE_M / 4), i = m0 + q % (TILE_M / 4) * 4;
+      a_next[l] = e < end && i < a_pitch ? LOAD(a_from + e * a_pitch + i) : (float4)(0.0f);
+#endif
+    }
+#pragma unroll
+    for (int l = 0; l < LOADS(TILE_N); l++) {
+      const int q = item + l * ITEMS, e = e0 + TILE_K + q / (TILE_N / 4), o = n0 + q % (TILE_N / 4) * 4;
+      b_next[l] = e < end && o < columns && HAS_PIECE(q, TILE_N) ? LOAD(b_from + e * columns + o) : (float4)(0.0f);
+    }
+    if (e0 >= begin) gemm_multiply(tiles + stage, item, acc);
+    local float *const a_tile = tiles + GEMM_STEP - stage, *const b_tile = a_tile + GEMM_A;
+#pragma unroll
+    for (int l = 0; l < LOADS(TILE_M); l++) {
+      const int q = item + l * ITEMS;
+#if STAGE == 1
+      gemm_store_down(a_tile, GEMM_PITCH_M, gemm_down_k(q, TILE_M), gemm_down_i(q, TILE_M), a_next[l]);
+#else
+      gemm_store_across(a_tile, GEMM_PITCH_M, q / (TILE_M / 4), q % (TILE_M / 4) * 4, a_next[l]);
+#endif
+    }
+#pragma unroll
+    for (int l = 0; l < LOADS(TILE_N); l++) {
+      const int q = item + l * ITEMS;
+      if (HAS_PIECE(q, TILE_N)) gemm_store_across(b_tile, GEMM_PITCH_N, q / (TILE_N / 4), q % (TILE_N / 4) * 4, b_next[l]);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  global float *const to = c + c_at + part * part_floats + batch * c_matrix;
+#define STORE(i) store_run(to, m0 + gemm_row(item, i), n0 + gemm_column(item, i), rows, columns, gemm_get(acc, i), accumulate);
+  GEMM_EACH_RUN(STORE)
+#undef STORE
+}
+
+#endif

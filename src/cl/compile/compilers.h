@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT
+ * Helper processes that compile into caches on the disk, and what they and this process say to each other.
+ *
+ * A helper is this process's own executable (cvy_compile_with). Its standard input is a socket of whole messages
+ * (SOCK_SEQPACKET). A request is the text "PLATFORM:INDEX\nIDENTITY\nFILE\nKERNEL\nOPTIONS", the last three as
+ * cvy_program_get takes them, IDENTITY the device's names: a helper that finds another device at that place refuses. It
+ * answers with the byte CVY_COMPILE_BEGUN when it has opened the device and begins, and with one byte, CVY_COMPILED or
+ * CVY_NOT_COMPILED, and the reason as text, when it has ended. A helper ends when the socket is closed or its parent
+ * dies.
+ *
+ * Where compile_ways.h says `launched`, a helper notes each kernel in Convoy's cache (cache.h), a file per kernel, with
+ * the path of the machine code that PoCL keeps, so that a later process sees without a helper that nothing is missing.
+ * Where it says `built`, Convoy's cache has the program's binary, or such a note if the driver gives none.
+ *
+ * A compiler that dies or hangs at a program ends its helper; this process then does not compile that program either
+ * (compile_faults.h). */
+#ifndef CVY_CL_COMPILE_COMPILERS_H
+#define CVY_CL_COMPILE_COMPILERS_H
+
+#include "src/base/text.h"
+#include "src/cl/compile/ahead.h"
+
+enum { CVY_NOT_COMPILED = 0, CVY_COMPILED = 1, CVY_COMPILE_BEGUN = 2 };
+enum { CVY_COMPILE_MESSAGE_MOST = 1 << 16, CVY_COMPILE_IDENTITY_BYTES = 1024 };
+/* Platform, name and driver of the device, in one line. */
+void cvy_compile_identity(const cvy_device *device, char out[CVY_COMPILE_IDENTITY_BYTES]);
+
+typedef struct cvy_compile_request {
+  const char *file, *name, *options; /* borrowed */
+  int program;                       /* requests of one program (file and options) have one number, from 0 */
+  int order;                         /* of need, from 0 */
+  size_t source_bytes;               /* of the file, with its includes */
+} cvy_compile_request;
+
+/* True if helpers may compile for this device: its driver gains by them (compile_ways.h), there are caches on the disk,
+ * several cores, and an executable that serves. */
+bool cvy_compilers_serve(const cvy_device *device);
+/* True if the cache has the kernel's machine code, or the program's binary. */
+bool cvy_compiled_before(const cvy_device *device, const cvy_compile_request *request);
+/* Notes that the kernel's machine code is in the file `path`; "": the path is unknown. */
+void cvy_compiled_note(const cvy_device *device, const cvy_compile_request *request, const char *path);
+/* Has helpers compile. Returns when all is done, when `stop` (NULL: never) gives true, or when no helper answers any
+ * more: the driver compiles the others in this process. Sorts the requests: long files take longest, and short ones at
+ * the end keep all helpers busy. The caller's thread beats. False: another device of this process had helpers, which
+ * use all cores and are likely to have compiled the same; they are done now. Other processes may do so at the same
+ * time. */
+bool cvy_compilers_run(cvy_device *device, cvy_compile_request *requests, int n, cvy_ahead_stop_fn stop, void *user);
+
+/* For tests: a helper whose compiler does not end within so long is killed. */
+void cvy_compilers_limit(double seconds);
+
+/* Sets ahead, ahead_done and ahead_kernel. */
+typedef struct cvy_launch_totals cvy_launch_totals;
+void cvy_compilers_totals(cvy_launch_totals *totals);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ * The update on the host: the formulas of ops/update.h for floats in memory, with the bits of the device's. Pure. */
+#ifndef CVY_PROTOCOL_HOST_UPDATE_H
+#define CVY_PROTOCOL_HOST_UPDATE_H
+
+#include <stddef.h>
+
+#include "src/ops/update_params.h"
+
+/* One binary for every x86: loops marked so exist in a version per instruction set, chosen at load time. fmaf, division
+ * and square root are exact everywhere, so all give the same bits. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#define CVY_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define CVY_CLONES
+#endif
+
+/* The old generation is read, the new one written; moments that the optimiser does not keep are not looked at. */
+typedef struct cvy_host_vectors {
+  const float *w_old, *old[CVY_MOMENTS];
+  float *w_new, *new[CVY_MOMENTS];
+} cvy_host_vectors;
+
+/* n floats; g, the gradient, is overwritten. */
+void cvy_host_update(const cvy_update_params *params, const cvy_update_numbers *numbers, float *g,
+                     const cvy_host_vectors *vectors, size_t n);
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ * Graphs of a few nodes for the tests of the importer: pictures of 4 channels, 7x7 pixels, in; two classes out. */
+#ifndef CVY_TESTS_ONNX_ONNX_GRAPH_H
+#define CVY_TESTS_ONNX_ONNX_GRAPH_H
+
+#include "convoy/onnx.h"
+#include "src/nn/graph.h"
+#include "tests/support/check_team.h"
+#include "tests/onnx/onnx_bytes.h"
+
+enum { CHANNELS = 4, SIDE = 7 };
+
+static inline void begin(bytes *g) {
+  g->n = 0;
+  put_value(g, 11, "x", CHANNELS, SIDE);
+  put_value(g, 12, "y", 2, 1);
+}
+
+/* From pictures to the output, with a layer that can be trained. */
+static inline void end(bytes *g, const char *from, int channels) {
+  put_op(g, "GlobalAveragePool", from, "pooled", "");
+  put_op(g, "Flatten", "pooled", "flat", "");
+  put_floats(g, "last.weight", channels == CHANNELS ? "2,4" : "2,6", 1);
+  put_op(g, "Gemm", "flat last.weight", "y", "transB=1");
+}
+
+/* The network of the graph, whose output may have any shape; check_case_end frees it. */
+static inline const cvy_net *import(check_device *d, const bytes *g, int64_t opset) {
+  cvy_net *net;
+  check_ok(cvy_onnx_import(write_file(g, opset), 0, 0, 0, &net));
+  return check_own(d, net, check_close_net);
+}
+
+#endif

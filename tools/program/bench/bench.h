@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT
+ * Shared by the words of `convoy bench`: a device opened for measuring, fixed-time sampling, the device's peaks.
+ *
+ * Every figure comes from samples of one run each. One unmeasured run comes first, which compiles kernels and touches
+ * memory. Then, until the given time is over: caches are overwritten, the queue is drained, a run is timed.
+ *   wall time    from enqueuing to the end of the queue, as the host sees it: the cost of a single call
+ *   event time   sum of the kernels' times as the device saw them: the cost of the same call in a full queue
+ * The middle of the samples is reported, with the quartiles as spread: one disturbed sample does not count. */
+#ifndef CVY_TOOLS_PROGRAM_BENCH_BENCH_H
+#define CVY_TOOLS_PROGRAM_BENCH_BENCH_H
+
+#include <jansson.h>
+
+#include "convoy/convoy.h"
+#include "src/cl/devices/devices.h"
+#include "src/cl/launch.h"
+#include "tools/program/options/option_rows.h"
+#include "tools/program/program_common.h"
+
+int bench_peak_main(int argc, char **argv);
+int bench_conv_main(int argc, char **argv);
+int bench_ops_main(int argc, char **argv);
+int bench_plan_main(int argc, char **argv);
+int bench_train_main(int argc, char **argv);
+int bench_exchange_main(int argc, char **argv);
+int bench_scaling_main(int argc, char **argv);
+int bench_fleet_main(int argc, char **argv);
+
+/* ---- samples ---- */
+
+enum { BENCH_SAMPLES_MAX = 4096, BENCH_SAMPLES_MIN = 3 };
+typedef struct bench_samples {
+  int n;
+  double values[BENCH_SAMPLES_MAX];
+} bench_samples;
+typedef struct bench_spread {
+  double median, low, high;
+} bench_spread; /* low, high: quartiles */
+/* Sorts the samples. All zero for none. */
+bench_spread bench_spread_of(bench_samples *samples);
+
+/* ---- a device to measure on ---- */
+
+typedef struct bench_peaks {
+  double fma_gflops, read_gbs, write_gbs, copy_gbs; /* copy: bytes read and bytes written */
+  double to_device_gbs, to_host_gbs;
+  double launch_us, round_trip_us; /* one of many launches in a row; one launch and the wait for its end */
+  double open_ms, close_ms;        /* the driver's object of a device, its context, with three queues */
+} bench_peaks;
+
+typedef struct bench_device {
+  const cvy_devices *chosen; /* it is the one at `at`; borrowed */
+  int at;
+  cvy_device *cl;   /* opened with profiling */
+  cvy_queue *queue; /* compute */
+  const char *label;
+  cvy_buffer *flush; /* overwritten between samples */
+  bench_peaks peaks;
+  bool events_wrong; /* the driver's times are not those of the kernels: only wall times count */
+  int n_kernels;     /* launches of the last collection */
+  double kernels_ms; /* and the sum of their times */
+} bench_device;
+
+cvy_status bench_device_open(const cvy_devices *devices, int i, bench_device *out); /* `devices` must outlive it */
+void bench_device_close(bench_device *device);
+/* Overwrites the device's caches and waits. */
+cvy_status bench_flush(bench_device *device);
+/* Sums up the times of the kernels since the last call: n_kernels, kernels_ms; 0 where they are wrong. Waits. */
+cvy_status bench_collect(bench_device *device);
+
+/* Enqueues the run to measure. */
+typedef cvy_status (*bench_run_fn)(void *user);
+typedef struct bench_times {
+  int n;                    /* samples */
+  bench_spread wall, event; /* ms; event all zero where no kernel was seen */
+} bench_times;
+/* One run unmeasured, then samples for `seconds`: 3 at least, unless one takes longer than 4 * seconds. `flush`: caches
+ * are overwritten before each. */
+cvy_status bench_sample(bench_device *device, double seconds, bool flush, bench_run_fn run, void *user,
+                        bench_times *out);
+
+/* [bench_peak.c] Rates of arithmetic and memory, `seconds` for each of four. Finds events_wrong first. */
+cvy_status bench_measure_rates(bench_device *device, double seconds);
+/* Shortest possible time in ms of a run of these operations and bytes at the device's peaks: the roofline. */
+double bench_roof_ms(const bench_peaks *peaks, double flops, double read_bytes, double write_bytes);
+
+/* ---- words ---- */
+
+/* The beginning of words that measure devices together: tries the output, lets a signal end the step under way, starts
+ * the talk, chooses devices. EXIT_DONE, or the exit status with the reason said. */
+int bench_begin(const char *verb, const char *json, bool quiet, const char *selector, cvy_devices **devices);
+/* The data of a batch, synthetic, and the network for it; `model` as of --model, `input` height, width and channels of
+ * an image (NULL: 28x28x1; an ONNX file has its own). Both are the caller's, also after a failure. */
+cvy_status bench_network(const char *model, const int64_t *input, int batch, bool trains, cvy_data **data,
+                         cvy_net **net);
+/* Chooses devices and calls `measure` for each of them, opened. The exit status; 130 after an interruption. */
+typedef cvy_status (*bench_device_fn)(void *user, bench_device *device);
+int bench_each_device(const char *selector, bool quiet, bench_device_fn measure, void *user);
+/* {"version", "word", "devices": devices}; takes over `devices`. */
+json_t *bench_json(const char *word, json_t *devices);
+/* {"device", "driver", "platform", "peaks": {…}} of a device. */
+json_t *bench_device_json(const bench_device *device);
+bool bench_to_stdout(const char *json); /* JSON takes stdout: no table */
+
+/* Rows that every word has; F(name): offset of the field. */
+#define BENCH_COMMON_ROWS(F, HELP_DEVICES) ROW_DEVICES(F, HELP_DEVICES), ROW_JSON_OR_TABLE(F), ROW_QUIET(F)
+
+#endif

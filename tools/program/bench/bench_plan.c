@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: MIT
+ * convoy bench plan: a training step on a card that is not there, as the planner sees it. The step's own code runs on a
+ * device on paper (src/cl/paper.h), which notes the launches. */
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/mem.h"
+#include "src/cl/paper.h"
+#include "src/nn/instance_parts.h"
+#include "src/ops/gather/gather.h"
+#include "src/replica/device_update.h"
+#include "tools/program/bench/bench_ops.h"
+#include "tools/program/bench/bench_plan_fit.h"
+#include "tools/program/view/progress.h"
+
+typedef struct plan_options {
+  const char *json, *conv_algo, *measured;
+  const char *model;
+  int as;
+  int64_t batch;
+  bool launches;
+} plan_options;
+
+#define FIELD(name) .offset = offsetof(plan_options, name)
+static const option_row rows[] = {
+    {.kind = OPTION_GROUP, .help = "What is planned"},
+    {.kind = OPTION_CHOICE,
+     .name = "as",
+     FIELD(as),
+     .value = "NAME",
+     .choices = CVY_KNOWN_DEVICES,
+     .required = true,
+     .help = "the card, by what its maker and its drivers say of it"},
+    ROW_MODEL(FIELD, "the network"),
+    ROW_BATCH(FIELD, 1 << 20, "images of a step"),
+    ROW_CONV_ALGO(FIELD, "how convolutions and linear layers are computed, as in convoy train"),
+    {.kind = OPTION_TEXT,
+     .name = "measured",
+     FIELD(measured),
+     .value = "F",
+     .absent = "the card's constants",
+     .unit = "JSON file",
+     .help = "a result of convoy bench conv or ops on the card, to which the planner's constants are fitted first"},
+    ROW_NO_MATH("plans are those of float32 arithmetic"),
+    {.kind = OPTION_GROUP, .help = "Output"},
+    {.kind = OPTION_FLAG, .name = "launches", FIELD(launches), .help = "every launch in its order instead of passes"},
+    ROW_JSON_OR_TABLE(FIELD),
+};
+static const option_table table = {
+    .verb = "bench plan",
+    .usage = "--as NAME [options]",
+    .rows = rows,
+    .n_rows = sizeof rows / sizeof rows[0],
+    .about =
+        "Shows what a training step would do on a graphics card, without the card: launches,\n"
+        "work-groups, how far they fill the card, bytes, and the time that the planner expects.\n"
+        "Nothing is measured.\n"
+        "--measured fits what a launch costs, the bandwidth, and the rate of each kernel of\n"
+        "products in each pass to rows of convolutions and of operations that one launch does.",
+    .after =
+        "Fill: work-groups of the largest launch by those that the card holds at once (more\n"
+        "than 1: they run one after the other). MB: 10^6 bytes of memory read and written.\n"
+        "whole: the time expected if the sums of the pass were not cut into parts.\n"
+        "JSON: {\"version\", \"word\", \"device\", \"model\", \"batch\", \"launches\", \"conv_launches\",\n"
+        "\"linear_launches\", \"expected_ms\", \"constants\": {\"launch\" (of the time of an empty\n"
+        "launch), \"bytes\" (of a copy's rate), \"tf32\" (times as fast), \"products\" (of the FMA\n"
+        "rate: by algorithm, forward, backward_data, backward_weights)}, \"fit\" (--measured):\n"
+        "{\"rows\", \"left_out\", \"middle_error\", \"worst_error\", \"worst_row\"}, \"passes\":\n"
+        "[{\"layer\", \"operation\", \"pass\", \"algorithm\", \"shape\", \"filter\", \"stride\", \"parts\",\n"
+        "\"launches\", \"groups\", \"fill\", \"bytes\", \"expected_ms\", \"whole_ms\"}], \"steps\":\n"
+        "[{\"layer\", \"pass\", \"kernel\", \"groups\", \"items\", \"fill\", \"fma\", \"bytes\",\n"
+        "\"expected_ms\"}]}; algorithm, shape, filter, stride, parts and whole_ms of\n"
+        "convolutions and linear layers only.",
+};
+
+/* The launches of a unit's pass, or of the loss, or of what belongs to no layer. */
+typedef struct pass_sum {
+  int launches;
+  size_t groups; /* of the launch with the most multiply-adds, else of the longest one */
+  double fill, fma, bytes, seconds, most;
+} pass_sum;
+
+typedef struct plan_run {
+  const plan_options *options;
+  const cvy_known_device *known;
+  plan_fit fit; /* --measured */
+  cvy_device *device;
+  cvy_data *data;
+  cvy_net *net;
+  cvy_instance *instance;
+  cvy_gather *gather;
+  cvy_lone_update *update;
+  cvy_buffer *images, *labels, *index;
+  pass_sum *sums; /* CVY_SCOPE_PARTS for each unit, the loss, the rest */
+  int launches, conv_launches, linear_launches;
+  double seconds;
+} plan_run;
+
+static const char *const pass_names[CVY_SCOPE_PARTS] = {"forward", "backward", "backward_data", "loss"};
+
+/* ---- the step ---- */
+
+static cvy_status update_bucket(void *user, int bucket) {
+  plan_run *const run = user;
+  const cvy_update_params update = {.lr = 0.1f, .momentum = 0.9f};
+  cvy_profile_scope(run->device, CVY_SCOPE_NONE);
+  return cvy_lone_update_bucket(run->update, bucket, &update);
+}
+
+static cvy_status make_step(plan_run *run) {
+  cvy_status status = CVY_OK;
+  const int n = (int)run->options->batch;
+  const cvy_shape *const x = &run->net->layers[0].shape;
+  cvy_instance_params params = {.n = n, .moments = 1};
+  CVY_TRY(cvy_conv_algos_parse(run->options->conv_algo, &params.algos));
+  CVY_TRY(cvy_instance_create(run->device, run->net, &params, &run->instance));
+  CVY_TRY(cvy_gather_create(run->device, x, NULL, &run->gather));
+  CVY_TRY(cvy_lone_update_create(run->device, run->instance, cvy_net_layout(run->net), 0, false, &run->update));
+  CVY_TRY(cvy_buffer_create(run->device, (size_t)n * (size_t)(x->h * x->w * x->c), &run->images));
+  CVY_TRY(cvy_buffer_create(run->device, (size_t)n * sizeof(int32_t), &run->labels));
+  CVY_TRY(cvy_buffer_create(run->device, (size_t)n * sizeof(int32_t), &run->index));
+fail:
+  return status;
+}
+
+static cvy_status run_step(plan_run *run) {
+  cvy_status status = CVY_OK;
+  const int n = cvy_instance_micro_batch(run->instance);
+  cvy_pass pass = {.n = n,
+                   .batch = (int)run->options->batch,
+                   .samples = cvy_instance_labels(run->instance), /* any numbers will do for what is dropped */
+                   .after_bucket = update_bucket,
+                   .user = run};
+  cvy_paper_clear(run->device, run->instance->workspace);
+  CVY_TRY(cvy_gather_run(run->gather, run->instance->queue,
+                         &(cvy_gather_call){.n = n,
+                                            .images = run->images,
+                                            .labels = run->labels,
+                                            .index = run->index,
+                                            .x = cvy_instance_input(run->instance),
+                                            .labels_out = cvy_instance_labels(run->instance)}));
+  CVY_TRY(cvy_instance_forward(run->instance, &pass, true));
+  CVY_TRY(cvy_instance_loss(run->instance, &pass, true));
+  CVY_TRY(cvy_instance_backward(run->instance, &pass));
+  CVY_TRY(cvy_lone_update_running(run->update));
+fail:
+  return status;
+}
+
+/* ---- sums ---- */
+
+static double fill_of(const plan_run *run, const cvy_paper_launch *l) {
+  return l->work.resident ? (double)l->groups / (run->known->units * l->work.resident) : 0;
+}
+
+static int n_units(const plan_run *run) { return run->instance->plan->n_units; }
+
+/* Index of the sums of a launch: those of its unit and part, or one behind all units. */
+static int place_of(const plan_run *run, const cvy_paper_launch *l) {
+  const int units = CVY_SCOPE_PARTS * n_units(run);
+  return l->scope >= 0 ? l->scope : units + (l->scope == CVY_SCOPE_LOSS ? 0 : 1);
+}
+
+static cvy_status add_up(plan_run *run) {
+  cvy_status status = CVY_OK;
+  int n;
+  const cvy_paper_launch *const launches = cvy_paper_launches(run->device, &n);
+  run->sums = cvy_calloc((size_t)(CVY_SCOPE_PARTS * n_units(run) + 2), sizeof *run->sums);
+  CVY_REQUIRE(run->sums, CVY_E_MEMORY, "no memory for the plan");
+  for (int i = 0; i < n; i++) {
+    const cvy_paper_launch *const l = &launches[i];
+    pass_sum *const sum = &run->sums[place_of(run, l)];
+    const cvy_unit_kind kind =
+        l->scope >= 0 ? run->instance->plan->units[l->scope / CVY_SCOPE_PARTS].kind : CVY_UNIT_RELU;
+    const double weight = l->work.fma > 0 ? 1 + l->work.fma : l->work.seconds;
+    sum->launches++;
+    sum->fma += l->work.fma, sum->bytes += l->work.bytes, sum->seconds += l->work.seconds;
+    if (weight > sum->most) sum->most = weight, sum->groups = l->groups, sum->fill = fill_of(run, l);
+    run->launches++, run->seconds += l->work.seconds;
+    run->conv_launches += kind == CVY_UNIT_CONV2D, run->linear_launches += kind == CVY_UNIT_LINEAR;
+  }
+fail:
+  return status;
+}
+
+/* ---- output ---- */
+
+/* The convolution of a unit, or NULL; linear layers are convolutions. */
+static const cvy_conv2d *conv_of(const plan_run *run, int unit) {
+  const cvy_unit_op *const op = &run->instance->ops[unit];
+  return op->conv2d ? op->conv2d : op->linear ? cvy_linear_conv(op->linear) : NULL;
+}
+
+/* Backward of convolutions makes weights first. */
+static cvy_conv_pass conv_pass_of(int part) {
+  return part == CVY_SCOPE_FORWARD    ? CVY_CONV_FORWARD
+         : part == CVY_SCOPE_BACKWARD ? CVY_CONV_BACKWARD_WEIGHTS
+                                      : CVY_CONV_BACKWARD_DATA;
+}
+
+static const char *title_of(const plan_run *run, int place, char *room, size_t room_bytes) {
+  const int unit = place / CVY_SCOPE_PARTS;
+  if (unit >= n_units(run)) return place % CVY_SCOPE_PARTS == 0 ? "loss" : "data and update";
+  return cvy_layer_title(run->net, run->instance->plan->units[unit].layer, room, room_bytes);
+}
+
+static const char *pass_of(const plan_run *run, int place) {
+  return place / CVY_SCOPE_PARTS < n_units(run) ? pass_names[place % CVY_SCOPE_PARTS] : "";
+}
+
+static json_t *sum_json(const plan_run *run, int place) {
+  const pass_sum *const sum = &run->sums[place];
+  const int unit = place / CVY_SCOPE_PARTS;
+  const cvy_conv2d *const conv = unit < n_units(run) ? conv_of(run, unit) : NULL;
+  char title[96];
+  json_t *const out =
+      json_pack("{ss ss ss si sI sf sf sf}", "layer", title_of(run, place, title, sizeof title), "operation",
+                unit < n_units(run) ? bench_unit_operation(&run->instance->plan->units[unit]) : "", "pass",
+                pass_of(run, place), "launches", sum->launches, "groups", (json_int_t)sum->groups, "fill", sum->fill,
+                "bytes", sum->bytes, "expected_ms", 1e3 * sum->seconds);
+  if (conv) {
+    const cvy_conv_pass pass = conv_pass_of(place % CVY_SCOPE_PARTS);
+    const cvy_conv2d_params *const p = cvy_conv2d_params_of(conv);
+    const cvy_conv_expected expected = cvy_conv2d_expected_of(conv, pass);
+    char shape[80];
+    bench_conv_shape_text(p, shape, sizeof shape);
+    json_object_update_new(
+        out, json_pack("{ss ss s[ii] s[ii] si sf}", "algorithm", cvy_conv2d_algorithm_name(conv, pass), "shape", shape,
+                       "filter", p->r, p->s, "stride", p->stride_h, p->stride_w, "parts", expected.parts, "whole_ms",
+                       1e3 * expected.whole_s));
+  }
+  return out;
+}
+
+static json_t *launch_json(const plan_run *run, const cvy_paper_launch *l) {
+  const int place = place_of(run, l);
+  char title[96];
+  return json_pack("{ss ss ss sI sI sf sf sf sf}", "layer", title_of(run, place, title, sizeof title), "pass",
+                   pass_of(run, place), "kernel", l->name, "groups", (json_int_t)l->groups, "items",
+                   (json_int_t)l->items, "fill", fill_of(run, l), "fma", l->work.fma, "bytes", l->work.bytes,
+                   "expected_ms", 1e3 * l->work.seconds);
+}
+
+static json_t *result_json(const plan_run *run) {
+  json_t *const passes = json_array(), *const steps = json_array();
+  int n;
+  const cvy_paper_launch *const launches = cvy_paper_launches(run->device, &n);
+  for (int place = 0; place < CVY_SCOPE_PARTS * n_units(run) + 2; place++)
+    if (run->sums[place].launches) json_array_append_new(passes, sum_json(run, place));
+  for (int i = 0; i < n; i++) json_array_append_new(steps, launch_json(run, &launches[i]));
+  json_t *const out =
+      json_pack("{ss ss ss so sI si si si sf so so so}", "version", cvy_version(), "word", "plan", "device",
+                run->known->name, "model", program_text_json(run->options->model), "batch",
+                (json_int_t)run->options->batch, "launches", run->launches, "conv_launches", run->conv_launches,
+                "linear_launches", run->linear_launches, "expected_ms", 1e3 * run->seconds, "constants",
+                plan_constants_json(cvy_device_get_constants(run->device)), "passes", passes, "steps", steps);
+  const plan_fit *const fit = &run->fit;
+  if (run->options->measured)
+    json_object_set_new(out, "fit",
+                        json_pack("{si si sf sf ss}", "rows", fit->rows, "left_out", fit->left_out, "middle_error",
+                                  fit->middle, "worst_error", fit->worst, "worst_row", fit->worst_row));
+  return out;
+}
+
+static void print_fill(double fill) {
+  if (fill > 0) printf(" %6.2f", fill);
+  else printf(" %6s", "");
+}
+
+static void print_passes(const plan_run *run) {
+  char title[96];
+  printf("%-30s %-13s %-14s %5s %8s %7s %6s %8s %8s %8s\n", "layer", "pass", "algorithm", "parts", "launches", "groups",
+         "fill", "MB", "us", "whole us");
+  for (int place = 0; place < CVY_SCOPE_PARTS * n_units(run) + 2; place++) {
+    const pass_sum *const sum = &run->sums[place];
+    if (!sum->launches) continue;
+    const int unit = place / CVY_SCOPE_PARTS;
+    const cvy_conv2d *const conv = unit < n_units(run) ? conv_of(run, unit) : NULL;
+    const cvy_conv_pass pass = conv_pass_of(place % CVY_SCOPE_PARTS);
+    const cvy_conv_expected expected = conv ? cvy_conv2d_expected_of(conv, pass) : (cvy_conv_expected){0};
+    printf("%-30.30s %-13s %-14s ", title_of(run, place, title, sizeof title), pass_of(run, place),
+           conv ? cvy_conv2d_algorithm_name(conv, pass) : "");
+    if (conv) printf("%5d", expected.parts);
+    else printf("%5s", "");
+    printf(" %8d %7zu", sum->launches, sum->groups);
+    print_fill(sum->fill);
+    printf(" %8.2f %8.1f", sum->bytes * 1e-6, sum->seconds * 1e6);
+    if (conv) printf(" %8.1f", expected.whole_s * 1e6);
+    printf("\n");
+  }
+}
+
+static void print_launches(const plan_run *run) {
+  char title[96];
+  int n;
+  const cvy_paper_launch *const launches = cvy_paper_launches(run->device, &n);
+  printf("%-30s %-13s %-30s %8s %5s %6s %8s %8s\n", "layer", "pass", "kernel", "groups", "items", "fill", "MB", "us");
+  for (int i = 0; i < n; i++) {
+    const cvy_paper_launch *const l = &launches[i];
+    const int place = place_of(run, l);
+    printf("%-30.30s %-13s %-30.30s %8zu %5zu", title_of(run, place, title, sizeof title), pass_of(run, place), l->name,
+           l->groups, l->items);
+    print_fill(fill_of(run, l));
+    printf(" %8.2f %8.1f\n", l->work.bytes * 1e-6, l->work.seconds * 1e6);
+  }
+}
+
+static void print_fit(const plan_run *run) {
+  const plan_fit *const fit = &run->fit;
+  const cvy_simt_constants *const c = &fit->constants;
+  static const char *const names[CVY_PRODUCTS] = {"direct", "winograd2", "winograd4", "winograd2_fused"};
+  printf("%s: %d rows, %d left out; expected times are off by %.0f %% in the middle, by\n%.0f %% at most: %s\n",
+         run->options->measured, fit->rows, fit->left_out, 100 * fit->middle, 100 * fit->worst, fit->worst_row);
+  printf("a launch costs %.2f of an empty one, bytes move at %.2f of a copy's rate, TF32 %.2f times as fast\n",
+         c->launch, c->bytes, c->tf32);
+  for (int i = 0; i < CVY_PRODUCTS; i++)
+    printf("%-16s %.2f, %.2f, %.2f of the FMA rate: forward, backward_data, backward_weights\n", names[i],
+           c->products[i][0], c->products[i][1], c->products[i][2]);
+}
+
+static void print_result(const plan_run *run) {
+  if (run->options->measured) print_fit(run);
+  if (run->options->launches) print_launches(run);
+  else print_passes(run);
+  program_print(
+      "%s, batch %lld on a %s: %d launches a step\n%d of convolutions, %d of linear layers; expected %.3f ms\n",
+      run->options->model, (long long)run->options->batch, run->known->name, run->launches, run->conv_launches,
+      run->linear_launches, 1e3 * run->seconds);
+}
+
+/* ---- the word ---- */
+
+static void close_run(plan_run *run) {
+  cvy_lone_update_destroy(&run->update);
+  cvy_gather_destroy(&run->gather);
+  cvy_instance_destroy(&run->instance);
+  cvy_buffer_destroy(&run->images);
+  cvy_buffer_destroy(&run->labels);
+  cvy_buffer_destroy(&run->index);
+  cvy_net_destroy(&run->net);
+  cvy_data_destroy(&run->data);
+  cvy_device_close(&run->device);
+  cvy_free(run->sums);
+}
+
+int bench_plan_main(int argc, char **argv) {
+  cvy_status status = CVY_OK;
+  plan_options options = {0};
+  plan_run run = {.options = &options};
+  int code = options_parse(&table, argc, argv, &options, NULL);
+  if (code != OPTIONS_GO_ON) return code;
+  code = program_try_output(table.verb, "--json", options.json, true);
+  if (code != EXIT_DONE) return code;
+  run.known = cvy_known_device_at(options.as);
+  if (options.measured) code = plan_fit_read(options.measured, run.known, &run.fit);
+  if (code != EXIT_DONE) return program_end(code);
+  CVY_TRY(cvy_device_open_paper(run.known, &run.device));
+  if (options.measured) {
+    *cvy_device_get_constants(run.device) = run.fit.constants;
+    *cvy_device_get_rates(run.device) = run.fit.rates;
+  }
+  CVY_TRY(bench_network(options.model, NULL, (int)options.batch, false, &run.data, &run.net));
+  CVY_TRY(make_step(&run));
+  CVY_TRY(run_step(&run));
+  CVY_TRY(add_up(&run));
+  if (!bench_to_stdout(options.json)) print_result(&run);
+  if (options.json && !program_write_json(options.json, result_json(&run))) CVY_TRY(CVY_E_IO);
+fail:
+  close_run(&run);
+  return program_end(program_exit_code(status));
+}

@@ -1,0 +1,546 @@
+/* SPDX-License-Identifier: MIT
+ * convoy bench train: the rate of whole steps, and where their time goes. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "src/base/clock.h"
+#include "src/base/mem.h"
+#include "src/nn/instance_parts.h"
+#include "src/team/inside.h"
+#include "tools/program/bench/bench_ops.h"
+#include "tools/program/options/input_options.h"
+#include "tools/program/view/progress.h"
+#include "tools/program/signals.h"
+#include "tools/program/view/wait_line.h"
+
+typedef struct train_bench_options {
+  const char *devices, *json, *conv_algo;
+  const char *model;
+  int tune, math;
+  int64_t batch, steps, input[3]; /* input: height, width, channels */
+  normalize_option normalize;
+  augment_option augment;
+  bool inference, recompute, no_breakdown, quiet;
+} train_bench_options;
+
+#define FIELD(name) .offset = offsetof(train_bench_options, name)
+static const option_row rows[] = {
+    {.kind = OPTION_GROUP, .help = "What is measured"},
+    ROW_NO_NODES("this measures one machine; convoy bench fleet measures several"),
+    ROW_MODEL(FIELD, "the network"),
+    {.kind = OPTION_PARSE,
+     .name = "input",
+     FIELD(input),
+     .value = "HxWxC",
+     .deflt = "28x28x1",
+     .unit = "pixels and channels",
+     .parse = options_parse_input,
+     .help = "the images that the network sees" OR_CHANNELS_FIRST},
+    ROW_BATCH(FIELD, 1 << 20, "images of a step, all devices together"),
+    {.kind = OPTION_INT,
+     .name = "steps",
+     FIELD(steps),
+     .deflt = "5",
+     .unit = "steps",
+     .range = {1, 4096},
+     .help = "steps measured, after one that is not"},
+    {.kind = OPTION_FLAG,
+     .name = "inference",
+     FIELD(inference),
+     .help = "evaluation instead of training: batches go forward, losses and hits come back"},
+    ROW_RECOMPUTE(FIELD, "less memory for activations, as in convoy train; not with --inference"),
+    ROW_NORMALIZE(FIELD),
+    ROW_AUGMENT(FIELD),
+    ROW_CONV_ALGO(FIELD, "how convolutions and linear layers are computed, as in convoy train"),
+    ROW_MATH(FIELD, HELP_MATH_SHORT),
+    ROW_TUNE(FIELD, HELP_TUNE),
+    {.kind = OPTION_FLAG, .name = "no-breakdown", FIELD(no_breakdown), .help = "the rate alone: half the time"},
+    {.kind = OPTION_GROUP, .help = "Devices and output"},
+    BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_TOGETHER),
+};
+static const option_table table = {
+    .verb = "bench train",
+    .usage = "[options]",
+    .rows = rows,
+    .n_rows = sizeof rows / sizeof rows[0],
+    .about =
+        "Measures whole training steps on synthetic data, then the same steps again with the\n"
+        "times of all kernels: by operation and by layer, adding up to the step's time.",
+    .after =
+        "GFLOP/s: multiply-adds of direct convolutions and linear layers, times 2; the FMA\n"
+        "peak is measured between. Memory: what is allocated on the devices, and the most\n"
+        "that the process ever had. \"between kernels\": launches, waiting, the exchange.\n"
+        "JSON: {\"version\", \"word\", \"model\", \"input\", \"batch\", \"inference\", \"recompute\", \"steps\",\n"
+        "\"img_s\" (middle step), \"img_s_best\", \"step_ms\", \"step_ms_low\", \"step_ms_high\" (quartiles),\n"
+        "\"gflops\", \"peak_gflops\", \"fraction_of_peak\", \"peak_mib\" (process on CPUs, devices else),\n"
+        "\"device_mib\", \"process_mib\", \"profiled_step_ms\", \"conv_choices\", \"devices\": [{\"device\",\n"
+        "\"driver\", \"platform\", \"platform_version\", \"peaks\", \"share\", \"micro_batch\",\n"
+        "\"math\" (fp32 or tf32: what its products used, not what was asked for),\n"
+        "\"device_mib\", \"kernels_ms\", \"between_ms\", \"families\": [{\"name\", \"ms\", \"launches\",\n"
+        "\"gflops\"}], \"layers\": [{\"name\", \"operation\", \"forward_ms\", \"backward_ms\",\n"
+        "\"backward_data_ms\", \"ms\", \"gflops\"}]}]}; backward_ms of convolutions: weights.",
+};
+
+typedef struct layer_times {
+  double ms[CVY_SCOPE_PARTS];
+  long launches[CVY_SCOPE_PARTS];
+} layer_times;
+/* A family: "conv2d backward_weights". */
+typedef struct family {
+  char name[48];
+  double ms, flops;
+  long launches;
+} family;
+enum { FAMILIES_MAX = 40 };
+
+typedef struct device_times {
+  const cvy_instance *instance;
+  layer_times *units; /* n_units, then the loss, then kernels that belong to no unit */
+  family families[FAMILIES_MAX];
+  int n_families;
+  double kernels_ms, between_ms; /* of a step */
+  int share, micro_batch;
+  cvy_math math;
+  size_t device_bytes;
+  bench_peaks peaks;
+  bool events_wrong;
+} device_times;
+
+typedef struct train_run {
+  const train_bench_options *options;
+  cvy_devices *devices;
+  cvy_net *net;
+  cvy_data *data;
+  int32_t *samples;
+  int n;          /* devices */
+  cvy_team *team; /* the present one; open until its results are printed, as a driver may die at its end */
+  device_times *times;
+  bench_samples step_ms;
+  bench_spread spread;
+  double best_ms, profiled_ms, process_mib, device_mib, flops, peak_gflops;
+  json_t *choices;
+} train_run;
+
+/* ---- steps ---- */
+
+/* Steps, or evaluations of as many images. Their times go to step_ms where wanted. */
+static cvy_status run_steps(train_run *run, cvy_team *team, int steps, bench_samples *step_ms) {
+  cvy_status status = CVY_OK;
+  const cvy_stop *const stop = signals_soft();
+  const int batch = (int)run->options->batch;
+  for (int i = 0; i < steps; i++) {
+    bool got = true;
+    if (cvy_stop_requested(stop)) CVY_TRY(CVY_E_INTERRUPTED);
+    if (run->options->inference) {
+      cvy_eval_result result;
+      CVY_TRY(cvy_team_evaluate(team, CVY_SET_TRAIN, &result));
+      if (step_ms) step_ms->values[step_ms->n++] = 1e3 * result.seconds;
+      continue;
+    }
+    CVY_TRY(cvy_team_step(team, run->samples, batch, 0.01f));
+    const bool last = i == steps - 1;
+    if (last) CVY_TRY(cvy_team_wait(team));
+    while (got) {
+      cvy_step_result result;
+      CVY_TRY(cvy_team_take(team, false, &result, &got));
+      if (got && step_ms) step_ms->values[step_ms->n++] = result.ms;
+    }
+  }
+fail:
+  return status;
+}
+
+static cvy_status open_team(train_run *run, bool profile) {
+  cvy_status status = CVY_OK;
+  const cvy_team_params params = {.batch = (int)run->options->batch,
+                                  .inference = run->options->inference,
+                                  .recompute = run->options->recompute,
+                                  .input = input_options_params(&run->options->normalize, &run->options->augment, 0),
+                                  .conv_algo = run->options->conv_algo,
+                                  .math = (cvy_math)run->options->math,
+                                  .tune = (cvy_tune_mode)run->options->tune,
+                                  .profile = profile,
+                                  .allow_nan = true,
+                                  .fault_stops = true}; /* a figure is the whole team's */
+  progress_status("preparing the devices (kernels are compiled the first time)");
+  wait_line_begin();
+  wait_line_preparing(run->devices);
+  CVY_TRY(cvy_team_create(run->devices, run->net, &params, &run->team));
+  run->n = cvy_devices_count(run->devices); /* without those that were left out */
+  CVY_TRY(cvy_team_init(run->team, &(cvy_init_params){.kind = CVY_INIT_HE}));
+  CVY_TRY(cvy_team_attach(run->team, run->data));
+  if (run->options->inference) wait_line_evaluating();
+  else wait_line_first_step();
+  CVY_TRY(run_steps(run, run->team, 1, NULL));
+fail:
+  progress_wait_end();
+  return status;
+}
+
+static cvy_status measure_rate(train_run *run) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(open_team(run, false));
+  progress_status("measuring steps");
+  CVY_TRY(run_steps(run, run->team, (int)run->options->steps, &run->step_ms));
+  run->spread = bench_spread_of(&run->step_ms);
+  run->best_ms = run->step_ms.values[0]; /* sorted */
+  struct rusage usage;
+  if (getrusage(RUSAGE_SELF, &usage) == 0) run->process_mib = (double)usage.ru_maxrss / 1024;
+  for (int i = 0; i < run->n; i++) {
+    cvy_replica_info info;
+    device_times *const t = &run->times[i];
+    if (!cvy_team_replica(run->team, i, &info)) continue;
+    t->share = info.share, t->micro_batch = info.micro_batch, t->device_bytes = info.device_bytes, t->math = info.math;
+    run->device_mib += (double)info.device_bytes / (1 << 20);
+  }
+  run->choices = json_loads(cvy_team_conv_choices(run->team), 0, NULL);
+fail:
+  return status;
+}
+
+/* ---- where the time goes ---- */
+
+static void add_times(void *user, const cvy_command *c) {
+  device_times *const t = user;
+  const int n_units = t->instance->plan->n_units, scope = c->scope;
+  if (c->kind != CVY_COMMAND_KERNEL) return;
+  const int unit = scope >= 0 ? scope / CVY_SCOPE_PARTS : scope == CVY_SCOPE_LOSS ? n_units : n_units + 1;
+  /* kernels that belong to no unit are sorted by name: gather, the update, others */
+  const int part = scope >= 0                            ? scope % CVY_SCOPE_PARTS
+                   : scope == CVY_SCOPE_LOSS             ? 0
+                   : strncmp(c->name, "gather", 6) == 0  ? 0
+                   : strncmp(c->name, "update_", 7) == 0 ? 1
+                                                         : 2;
+  const double ms = c->end_ns > c->start_ns ? 1e-6 * (double)(c->end_ns - c->start_ns) : 0;
+  t->units[unit].ms[part] += ms;
+  t->units[unit].launches[part]++;
+  t->kernels_ms += ms;
+}
+
+static void ignore_times(void *user, const cvy_command *c) { (void)user, (void)c; }
+
+static void add_family(device_times *t, const char *operation, const char *pass, double ms, long launches,
+                       double flops) {
+  char name[48];
+  int i = 0;
+  if (launches == 0) return;
+  snprintf(name, sizeof name, "%s%s%s", operation, *pass ? " " : "", pass);
+  while (i < t->n_families && strcmp(t->families[i].name, name) != 0) i++;
+  if (i == FAMILIES_MAX) return;
+  if (i == t->n_families) snprintf(t->families[t->n_families++].name, sizeof name, "%s", name);
+  t->families[i].ms += ms;
+  t->families[i].launches += launches;
+  t->families[i].flops += flops;
+}
+
+static bool is_product(const cvy_unit *u) {
+  return u->kind == CVY_UNIT_CONV2D || u->kind == CVY_UNIT_CONVPOOL || u->kind == CVY_UNIT_LINEAR;
+}
+
+/* Operations of one pass of a convolution or linear layer over n images. */
+static double product_flops(const cvy_net *net, const cvy_unit *u, int n) {
+  const cvy_layer *const l = &net->layers[u->layer];
+  const cvy_shape *const x = &net->layers[u->x[0]].shape;
+  if (!is_product(u)) return 0;
+  const double taps = u->kind == CVY_UNIT_LINEAR ? (double)x->h * x->w : (double)l->kernel[0] * l->kernel[1];
+  return 2.0 * n * l->shape.h * l->shape.w * l->shape.c * taps * (l->groups > 1 ? x->c / l->groups : x->c);
+}
+
+/* The same of a part of a step, which recompute does a second time. */
+static double part_flops(const device_times *t, int u, int part) {
+  const cvy_unit *const unit = &t->instance->plan->units[u];
+  const double one = product_flops(t->instance->net, unit, t->share);
+  return part == CVY_SCOPE_FORWARD && unit->again ? 2 * one : one;
+}
+
+static const char *part_name(const cvy_unit *u, int part) {
+  return part == CVY_SCOPE_FORWARD         ? "forward"
+         : part == CVY_SCOPE_BACKWARD_DATA ? "backward_data"
+         : is_product(u)                   ? "backward_weights"
+                                           : "backward";
+}
+
+/* Times of `steps` steps become those of one; families are added up. */
+static void sum_up(device_times *t, int steps) {
+  const cvy_plan *const plan = t->instance->plan;
+  static const char *const others[] = {"gather", "update", "other"};
+  t->kernels_ms /= steps;
+  for (int u = 0; u < plan->n_units + 2; u++) {
+    for (int part = 0; part < CVY_SCOPE_PARTS; part++) {
+      double *const ms = &t->units[u].ms[part];
+      *ms /= steps;
+      const long launches = (t->units[u].launches[part] + steps - 1) / steps;
+      if (u == plan->n_units) add_family(t, "loss", "", *ms, launches, 0);
+      else if (u > plan->n_units && part < 3) add_family(t, others[part], "", *ms, launches, 0);
+      else if (u < plan->n_units) {
+        const cvy_unit *const unit = &plan->units[u];
+        add_family(t, bench_unit_operation(unit), part_name(unit, part), *ms, launches, part_flops(t, u, part));
+      }
+    }
+  }
+}
+
+static json_t *layers_json(const device_times *t);
+static json_t *families_json(const device_times *t);
+static void print_device(const train_run *run, const device_times *t, const char *label);
+
+static cvy_status measure_breakdown(train_run *run, json_t *devices) {
+  cvy_status status = CVY_OK;
+  const int steps = (int)run->options->steps;
+  cvy_team_destroy(&run->team);
+  CVY_TRY(open_team(run, true));
+  for (int i = 0; i < run->n; i++) CVY_TRY(cvy_profile_collect(run->team->replicas[i].device, ignore_times, NULL));
+  progress_status("measuring kernels");
+  const uint64_t begin = cvy_clock_ns();
+  CVY_TRY(run_steps(run, run->team, steps, NULL));
+  run->profiled_ms = 1e3 * cvy_clock_seconds_since(begin) / steps;
+  for (int i = 0; i < run->n; i++) {
+    device_times *const t = &run->times[i];
+    if (t->events_wrong) {
+      program_warn("%s: no breakdown, as its driver's times of kernels are wrong", cvy_devices_label(run->devices, i));
+      continue;
+    }
+    t->instance = run->team->replicas[i].instance;
+    t->units = cvy_calloc((size_t)t->instance->plan->n_units + 2, sizeof *t->units);
+    CVY_REQUIRE(t->units, CVY_E_MEMORY, "no memory for the times of layers");
+    CVY_TRY(cvy_profile_collect(run->team->replicas[i].device, add_times, t));
+    sum_up(t, steps);
+    t->between_ms = run->profiled_ms - t->kernels_ms;
+    if (!bench_to_stdout(run->options->json)) print_device(run, t, cvy_devices_label(run->devices, i));
+    json_t *const device = json_array_get(devices, (size_t)i);
+    json_object_set_new(device, "kernels_ms", json_real(t->kernels_ms));
+    json_object_set_new(device, "between_ms", json_real(t->between_ms));
+    json_object_set_new(device, "families", families_json(t));
+    json_object_set_new(device, "layers", layers_json(t));
+  }
+  if (run->profiled_ms > 1.1 * run->spread.median || run->profiled_ms < 0.9 * run->spread.median)
+    program_warn("the machine was not quiet: %.1f ms a step first, %.1f ms with the times of kernels",
+                 run->spread.median, run->profiled_ms);
+fail:
+  for (int i = 0; i < run->n; i++) {
+    cvy_free(run->times[i].units);
+    run->times[i].units = NULL;
+  }
+  return status;
+}
+
+/* ---- output ---- */
+
+static json_t *families_json(const device_times *t) {
+  json_t *const out = json_array();
+  for (int i = 0; i < t->n_families; i++) {
+    const family *const f = &t->families[i];
+    json_array_append_new(
+        out, json_pack("{ss sf sI so}", "name", f->name, "ms", f->ms, "launches", (json_int_t)f->launches, "gflops",
+                       f->flops > 0 && f->ms > 0 ? json_real(f->flops / f->ms * 1e-6) : json_null()));
+  }
+  return out;
+}
+
+static double layer_ms(const layer_times *l) { return l->ms[0] + l->ms[1] + l->ms[2] + l->ms[3]; }
+
+/* Operations of all passes that ran. */
+static double layer_flops(const device_times *t, int u) {
+  double flops = 0;
+  for (int part = 0; part < CVY_SCOPE_PARTS; part++)
+    if (t->units[u].launches[part] > 0) flops += part_flops(t, u, part);
+  return flops;
+}
+
+static json_t *layers_json(const device_times *t) {
+  json_t *const out = json_array();
+  char title[96];
+  for (int u = 0; u < t->instance->plan->n_units; u++) {
+    const cvy_unit *const unit = &t->instance->plan->units[u];
+    const layer_times *const l = &t->units[u];
+    const double flops = layer_flops(t, u), ms = layer_ms(l);
+    json_array_append_new(
+        out, json_pack("{ss ss sf sf sf sf so}", "name",
+                       cvy_layer_title(t->instance->net, unit->layer, title, sizeof title), "operation",
+                       bench_unit_operation(unit), "forward_ms", l->ms[0], "backward_ms", l->ms[1], "backward_data_ms",
+                       l->ms[2], "ms", ms, "gflops", flops > 0 && ms > 0 ? json_real(flops / ms * 1e-6) : json_null()));
+  }
+  return out;
+}
+
+static void print_rate(double flops, double ms, double peak) {
+  if (flops > 0 && ms > 0) printf(" %9.1f %7.2f", flops / ms * 1e-6, flops / ms * 1e-6 / peak);
+  printf("\n");
+}
+
+static void print_device(const train_run *run, const device_times *t, const char *label) {
+  const double peak = t->peaks.fma_gflops;
+  char title[96];
+  progress_end();
+  printf("\n%s\n  %d images, with the times of its kernels: %.3f ms a step\n", label, t->share, run->profiled_ms);
+  printf("  %-30s %11s %6s %9s %9s %7s\n", "operation", "ms", "%", "launches", "GFLOP/s", "x peak");
+  for (int i = 0; i < t->n_families; i++) {
+    const family *const f = &t->families[i];
+    printf("  %-30s %11.3f %6.1f %9ld", f->name, f->ms, 100 * f->ms / run->profiled_ms, f->launches);
+    print_rate(f->flops, f->ms, peak);
+  }
+  printf("  %-30s %11.3f %6.1f\n", "between kernels", t->between_ms, 100 * t->between_ms / run->profiled_ms);
+  printf("  %-30s %11.3f %6.1f\n\n", "together", t->kernels_ms + t->between_ms,
+         100 * (t->kernels_ms + t->between_ms) / run->profiled_ms);
+  printf("  %-38s %10s %10s %10s %10s %6s %9s %7s\n", "layer", "forward", "backward", "b. data", "ms", "%", "GFLOP/s",
+         "x peak");
+  for (int u = 0; u < t->instance->plan->n_units; u++) {
+    const layer_times *const l = &t->units[u];
+    const double ms = layer_ms(l);
+    printf("  %-38.38s %10.3f %10.3f %10.3f %10.3f %6.1f",
+           cvy_layer_title(t->instance->net, t->instance->plan->units[u].layer, title, sizeof title), l->ms[0],
+           l->ms[1], l->ms[2], ms, 100 * ms / run->profiled_ms);
+    print_rate(layer_flops(t, u), ms, peak);
+  }
+}
+
+static double gflops_of(const train_run *run) { return run->flops / run->spread.median * 1e-6; }
+static double peak_mib_of(const train_run *run) {
+  bool cpu = true;
+  for (int i = 0; i < run->n; i++)
+    cpu = cpu && run->devices->list->items[run->devices->selected[i].item].kind == CVY_DEVICE_CPU;
+  return cpu ? run->process_mib : run->device_mib;
+}
+
+static void print_rates(const train_run *run) {
+  const double batch = (double)run->options->batch, ms = run->spread.median;
+  const cvy_data *const d = run->data;
+  char *const labels = program_team_labels(run->devices, NULL);
+  progress_end();
+  program_print("%s, %s, %dx%dx%d, batch %.0f on [%s]\n", run->options->model,
+                run->options->inference   ? "evaluation"
+                : run->options->recompute ? "training with recompute"
+                                          : "training",
+                d->h, d->w, d->c, batch, labels ? labels : "?");
+  printf("  %.1f img/s, fastest step %.1f; %.3f ms a step +- %.1f %% (%d steps)\n", 1e3 * batch / ms,
+         1e3 * batch / run->best_ms, ms, 50 * (run->spread.high - run->spread.low) / ms, run->step_ms.n);
+  printf("  %.1f GFLOP/s, %.2f x the FMA peak of %.1f; memory %.0f MiB on devices, %.0f MiB process at most\n",
+         gflops_of(run), gflops_of(run) / run->peak_gflops, run->peak_gflops, run->device_mib, run->process_mib);
+  fflush(stdout);
+  free(labels);
+}
+
+static json_t *result_json(const train_run *run, json_t *devices) {
+  json_t *const out = bench_json("train", devices);
+  const double batch = (double)run->options->batch;
+  char size[64];
+  snprintf(size, sizeof size, "%dx%dx%d", run->data->h, run->data->w, run->data->c);
+  json_object_update_new(
+      out, json_pack("{so ss sI sb sb si sf sf sf sf sf}", "model", program_text_json(run->options->model), "input",
+                     size, "batch", (json_int_t)run->options->batch, "inference", run->options->inference, "recompute",
+                     run->options->recompute, "steps", run->step_ms.n, "img_s", 1e3 * batch / run->spread.median,
+                     "img_s_best", 1e3 * batch / run->best_ms, "step_ms", run->spread.median, "step_ms_low",
+                     run->spread.low, "step_ms_high", run->spread.high));
+  json_object_update_new(
+      out, json_pack("{sf sf sf sf sf sf so sO?}", "gflops", gflops_of(run), "peak_gflops", run->peak_gflops,
+                     "fraction_of_peak", gflops_of(run) / run->peak_gflops, "peak_mib", peak_mib_of(run), "device_mib",
+                     run->device_mib, "process_mib", run->process_mib, "profiled_step_ms",
+                     run->profiled_ms > 0 ? json_real(run->profiled_ms) : json_null(), "conv_choices", run->choices));
+  return out;
+}
+
+/* ---- the word ---- */
+
+/* Measures the FMA rate of each device, which its replicas share; the best of several calls stays. */
+static cvy_status measure_peaks(train_run *run, json_t *devices) {
+  cvy_status status = CVY_OK;
+  progress_status("measuring peaks");
+  run->peak_gflops = 0;
+  for (int i = 0; i < run->n; i++) {
+    const cvy_selected_device *const c = &run->devices->selected[i];
+    bench_device device;
+    int same = -1;
+    for (int k = 0; k < i && same < 0; k++) {
+      const cvy_selected_device *const other = &run->devices->selected[k];
+      if (other->item == c->item && other->units == c->units && other->unit_first == c->unit_first) same = k;
+    }
+    if (same >= 0) {
+      run->times[i].peaks = run->times[same].peaks;
+      run->times[i].events_wrong = run->times[same].events_wrong;
+      json_array_append_new(devices, json_deep_copy(json_array_get(devices, (size_t)same)));
+    } else {
+      CVY_TRY(bench_device_open(run->devices, i, &device));
+      status = bench_measure_rates(&device, 0.2);
+      run->times[i].peaks = device.peaks;
+      run->times[i].events_wrong = device.events_wrong;
+      if (status == CVY_OK) json_array_append_new(devices, bench_device_json(&device));
+      bench_device_close(&device);
+      CVY_TRY(status);
+      run->peak_gflops += run->times[i].peaks.fma_gflops;
+    }
+    json_t *const json = json_array_get(devices, (size_t)i);
+    json_object_set_new(json, "device", json_string(cvy_devices_label(run->devices, i)));
+    json_object_set_new(json, "share", json_integer(run->times[i].share));
+    json_object_set_new(json, "micro_batch", json_integer(run->times[i].micro_batch));
+    json_object_set_new(json, "math", json_string(program_math_name(run->times[i].math)));
+    json_object_set_new(json, "device_mib", json_real((double)run->times[i].device_bytes / (1 << 20)));
+  }
+fail:
+  return status;
+}
+
+static cvy_status prepare(train_run *run) {
+  cvy_status status = CVY_OK;
+  const int batch = (int)run->options->batch;
+  CVY_TRY(
+      bench_network(run->options->model, run->options->input, batch, !run->options->inference, &run->data, &run->net));
+  run->n = cvy_devices_count(run->devices);
+  run->times = cvy_calloc((size_t)run->n, sizeof *run->times);
+  run->samples = cvy_calloc((size_t)batch, sizeof *run->samples);
+  CVY_REQUIRE(run->times && run->samples, CVY_E_MEMORY, "no memory for a batch of %d", batch);
+  for (int i = 0; i < batch; i++) run->samples[i] = i;
+  cvy_plan *plan = NULL;
+  CVY_TRY(cvy_plan_create(run->net, &(cvy_plan_params){.n = 1, .inference = run->options->inference}, &plan));
+  for (int u = 0; u < plan->n_units; u++) {
+    const int passes = run->options->inference ? 1 : plan->units[u].dx[0] == CVY_GRADIENT_NONE ? 2 : 3;
+    run->flops += batch * passes * product_flops(run->net, &plan->units[u], 1);
+  }
+  cvy_plan_destroy(&plan);
+fail:
+  return status;
+}
+
+int bench_train_main(int argc, char **argv) {
+  train_bench_options options = {0};
+  static train_run run;
+  json_t *devices = NULL;
+  option_set given = {0};
+  int code = options_parse(&table, argc, argv, &options, &given);
+  if (code != OPTIONS_GO_ON) return code;
+  if (cvy_onnx_is_file(options.model) && options_given(&table, given, "input"))
+    return options_error("bench train",
+                         "--input with --model %s: expected one of resnet18 and lenet, a file has its own",
+                         options.model);
+  if (options.inference && options.recompute)
+    return options_error("bench train",
+                         "--recompute with --inference: evaluation has no backward pass that could make "
+                         "activations again; leave out one of the two");
+  code = bench_begin(table.verb, options.json, options.quiet, options.devices, &run.devices);
+  if (code != EXIT_DONE) return code;
+  cvy_status status = CVY_OK;
+  run.options = &options;
+  devices = json_array();
+  CVY_TRY(prepare(&run));
+  CVY_TRY(measure_rate(&run));
+  CVY_TRY(measure_peaks(&run, devices));
+  if (!bench_to_stdout(options.json)) print_rates(&run);
+  if (!options.no_breakdown) CVY_TRY(measure_breakdown(&run, devices));
+fail:
+  progress_end();
+  code = program_exit_code(status);
+  if (code == EXIT_DONE && options.json && !program_write_json(options.json, result_json(&run, json_incref(devices))))
+    code = EXIT_FAILED;
+  program_flush();
+  cvy_team_destroy(&run.team);
+  json_decref(devices);
+  json_decref(run.choices);
+  cvy_data_destroy(&run.data);
+  cvy_net_destroy(&run.net);
+  cvy_devices_destroy(&run.devices);
+  cvy_free(run.times);
+  cvy_free(run.samples);
+  return code;
+}

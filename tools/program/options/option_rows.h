@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT
+ * Rows of option tables that several verbs have. F(name): offset of the verb's field; HELP where the verbs differ. */
+#ifndef CVY_TOOLS_PROGRAM_OPTIONS_OPTION_ROWS_H
+#define CVY_TOOLS_PROGRAM_OPTIONS_OPTION_ROWS_H
+
+#include "convoy/data.h"
+#include "tools/program/options/options.h"
+#include "tools/program/program_common.h"
+
+/* const char *: one of program_models (program_common.h), or the name of an ONNX file. */
+#define UNIT_MODEL "resnet18, lenet, resnet34, resnet50, or an ONNX file"
+#define ROW_MODEL(F, HELP)                                                                                           \
+  {.kind = OPTION_PARSE, .name = "model", F(model), .value = "NAME", .deflt = "resnet18", .unit = UNIT_MODEL,   \
+   .parse = options_parse_model, .help = HELP}
+#define ROW_MODEL_REQUIRED(F, HELP)                                                                                  \
+  {.kind = OPTION_PARSE, .name = "model", F(model), .value = "NAME", .required = true, .unit = UNIT_MODEL,      \
+   .parse = options_parse_model, .help = HELP}
+
+/* The same; NULL where it is not given: the verb takes it from the weights file. */
+#define ROW_MODEL_OF_WEIGHTS(F, HELP)                                                                                \
+  {.kind = OPTION_PARSE, .name = "model", F(model), .value = "NAME", .unit = UNIT_MODEL,                        \
+   .parse = options_parse_model, .absent = ABSENT_OF_WEIGHTS, .help = HELP}
+
+#define OR_CHANNELS_FIRST "; or CxHxW with up to 4 channels, as 3x32x32"
+/* The input and the classes of a network, where no data say them. F(input): int64_t[3], height, width, channels; zeros
+ * and 0:
+ * not given. */
+#define ROW_NET_INPUT(F, ABSENT, HELP)                                                                                \
+  {.kind = OPTION_PARSE, .name = "input", F(input), .value = "HxWxC", .absent = ABSENT, .unit = "pixels and channels", \
+   .parse = options_parse_input, .help = HELP OR_CHANNELS_FIRST}
+#define ROW_NET_CLASSES(F, ABSENT, HELP)                                                                              \
+  {.kind = OPTION_INT, .name = "classes", F(classes), .absent = ABSENT, .unit = "classes",                            \
+   .range = {1, CVY_MAX_CLASSES}, .help = HELP}
+#define ABSENT_OF_FILE(SIZE) SIZE ", or what the ONNX file says"
+#define ABSENT_OF_WEIGHTS "what the weights file says"
+
+#define ROW_DATA(F, HELP)                                                                                            \
+  {.kind = OPTION_TEXT, .name = "data", F(data), .value = "DATA", .required = true, .unit = "data set", .help = HELP}
+#define ROW_DATA_DIR(F)                                                                                              \
+  {.kind = OPTION_TEXT, .name = "data-dir", F(data_dir), .value = "DIR", .absent = "$CONVOY_DATA, then Debian's folder", \
+   .unit = "folder", .help = "where fashion-mnist lies"}
+#define ROW_CLASSES(F)                                                                                               \
+  {.kind = OPTION_INT, .name = "classes", F(classes), .deflt = "0",                                                   \
+   .unit = "classes, 0: largest label + 1, synthetic: 10", .range = {0, CVY_MAX_CLASSES}, .help = "classes of the data"}
+#define HELP_DATA                                                                                                    \
+  "fashion-mnist; a folder with idx files, CIFAR's binary files, or pictures (JPEG, PNG) in train/CLASS/ and test/CLASS/, " \
+  "or in CLASS/; or synthetic[:N[:HxWxC]] (N images, needs no files)"
+/* Options of the images: F(images.size) and so on. */
+#define ROW_SIZE(F)                                                                                                  \
+  {.kind = OPTION_PARSE, .name = "size", F(images.size), .value = "N|HxW", .absent = "as the files have it",         \
+   .unit = "pixels", .parse = options_parse_size,                                                                    \
+   .help = "resize every image (bilinear, antialiased, as Pillow): N makes the shorter side N and takes the middle " \
+           "NxN, HxW makes all of it H x W"}
+#define ROW_GRAY(F) {.kind = OPTION_FLAG, .name = "gray", F(images.gray), .help = "one channel instead of three (ITU-R 601)"}
+#define ROW_PNG16(F, FIELD)                                                                                          \
+  {.kind = OPTION_CHOICE, .name = "png16", F(FIELD), .choices = "clip|scale", .deflt = "clip",                        \
+   .help = "16-bit gray PNGs: values above 255 become white, as with torchvision's ImageFolder, or 0 to 65535 are "    \
+           "taken as black to white"}
+#define ROW_EXIF(F, FIELD)                                                                                           \
+  {.kind = OPTION_CHOICE, .name = "exif", F(FIELD), .choices = "ignore|rotate", .deflt = "ignore",                    \
+   .help = "pictures that a camera has marked as turned or mirrored (EXIF): taken as they lie in the file, as with "    \
+           "torchvision's ImageFolder, or turned upright"}
+#define ROW_VAL_SPLIT(F, HELP)                                                                                       \
+  {.kind = OPTION_REAL, .name = "val-split", F(images.val_split), .value = "X", .absent = "none", .unit = "part",     \
+   .range = {0, 0.999999}, .help = HELP}
+#define ROW_NO_DATA_CACHE(F)                                                                                         \
+  {.kind = OPTION_FLAG, .name = "no-data-cache", F(images.no_cache),                                                  \
+   .help = "decode pictures anew, and keep no decoded copy of them in the user's cache folder"}
+#define HELP_STRICT "a picture that cannot be decoded ends the run; without this it is left out, with a warning"
+#define HELP_OF_CAVEAT "an ONNX file lacks parts of the network that it was made from (PyTorch's exporter folded them away)"
+#define ROW_STRICT(F, HELP) {.kind = OPTION_FLAG, .name = "strict", F(images.strict), .help = HELP}
+#define HELP_HOLD_OUT "hold this part of each class of the training images out for validation, by --seed"
+#define ROWS_IMAGES(F, STRICT)                                                                                       \
+  ROW_SIZE(F), ROW_GRAY(F), ROW_PNG16(F, images.png16), ROW_EXIF(F, images.exif), ROW_VAL_SPLIT(F, HELP_HOLD_OUT), ROW_NO_DATA_CACHE(F),        \
+    ROW_STRICT(F, STRICT)
+#define ROW_SEED(F, HELP)                                                                                            \
+  {.kind = OPTION_INT, .name = "seed", F(seed), .deflt = "0", .unit = "number", .range = {0, 9.2e18}, .help = HELP}
+
+#define ROW_DEVICES(F, HELP)                                                                                         \
+  {.kind = OPTION_TEXT, .name = "devices", .letter = 'd', F(devices), .value = "SEL", .deflt = "auto",                \
+   .unit = "selector", .help = HELP}
+#define HELP_DEVICES_TOGETHER "which devices share the work; see convoy train --help"
+#define HELP_DEVICES_IN_TURN "which devices, one after the other; see convoy train --help"
+#define ROW_SHARES(F, ABSENT)                                                                                        \
+  {.kind = OPTION_PARSE, .name = "shares", F(shares), .value = "N1,N2,...", .absent = ABSENT, .unit = "images",        \
+   .parse = options_parse_shares, .help = "each device's part of a batch, with the sum of --batch"}
+#define ROW_BATCH(F, MOST, HELP)                                                                                     \
+  {.kind = OPTION_INT, .name = "batch", .letter = 'b', F(batch), .deflt = "256", .unit = "images",                    \
+   .range = {1, MOST}, .help = HELP}
+
+#define ROW_RECOMPUTE(F, HELP) {.kind = OPTION_FLAG, .name = "recompute", F(recompute), .help = HELP}
+#define ROW_CONV_ALGO(F, HELP)                                                                                       \
+  {.kind = OPTION_PARSE, .name = "conv-algo", F(conv_algo), .value = "LIST", .deflt = "auto",                         \
+   .unit = "auto, direct, winograd2, winograd2_fused, winograd4, gemm, fft", .parse = options_parse_conv_algo, .help = HELP}
+#define HELP_CONV_ALGO                                                                                               \
+  "how convolutions and linear layers are computed; of several with commas each layer takes the first that "         \
+  "can do it"
+#define ROW_MATH(F, HELP)                                                                                            \
+  {.kind = OPTION_CHOICE, .name = "math", F(math), .choices = "fp32|tf32", .deflt = "fp32", .help = HELP}
+#define HELP_MATH                                                                                                    \
+  "products of convolutions and linear layers: float32, or factors rounded to 10 bits of mantissa on NVIDIA's "      \
+  "matrix units (compute capability 8.0 and up; tried first, float32 elsewhere). Errors of tf32: 2e-3 of a "         \
+  "result; the bounds that are stated for float32 do not hold"
+#define HELP_MATH_SHORT "arithmetic of products, as in convoy train"
+/* For verbs where --math would change nothing: refused, with the reason. */
+#define ROW_NO_MATH(WHY) {.kind = OPTION_REFUSED, .name = "math", .help = WHY}
+#define ROW_TUNE(F, HELP)                                                                                            \
+  {.kind = OPTION_CHOICE, .name = "tune", F(tune), .choices = "cached|off|quick", .deflt = "cached", .help = HELP}
+#define HELP_TUNE "with --conv-algo auto: what convoy tune found here, the shipped defaults, or measure now what is missing"
+
+#define ROW_EXCHANGE(F)                                                                                              \
+  {.kind = OPTION_CHOICE, .name = "exchange", F(exchange), .choices = "fp32|bf16", .deflt = "fp32",                    \
+   .help = "how gradients cross to the host; bf16: in half the bytes, and what rounding takes away is added to the "  \
+           "next gradient; weights come back as fp32. For a slow way to the host; changes the numbers; needs "        \
+           "several devices"}
+
+#define ROW_JSON(F, ABSENT, HELP) {.kind = OPTION_SINK, .name = "json", F(json), .absent = ABSENT, .help = HELP}
+#define ROW_JSON_OR_TABLE(F) ROW_JSON(F, "none, a table is printed", "write the result as JSON")
+#define ROW_QUIET(F)                                                                                                 \
+  {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', F(quiet),                                                     \
+   .help = "no talk on stderr but errors and warnings"}
+
+/* Of verbs for one machine. */
+#define ROW_NO_NODES(WHY) {.kind = OPTION_REFUSED, .name = "nodes", .help = WHY}
+#define NODES_ONE_EACH "this verb is for one machine: start it on each"
+
+/* Options of a node (node.h): F(fleet.nodes) and so on. */
+#define ROW_NODES(F)                                                                                                 \
+  {.kind = OPTION_TEXT, .name = "nodes", F(fleet.nodes), .value = "A,B,...", .unit = "addresses",                     \
+   .help = "the machines that train together over TCP, the same list on each: names or numbers, each may have a "    \
+           "port of its own (pc1,pc2:7071,[fd00::2]); their devices are one team, in this order. Processes that "    \
+           "mpirun or srun has started are a fleet without this option"}
+#define ROW_NODE(F)                                                                                                  \
+  {.kind = OPTION_INT, .name = "node", F(fleet.node), .value = "I", .deflt = "-1", .unit = "place in --nodes, from 0", \
+   .range = {-1, 63}, .help = "which of --nodes this machine is"}
+#define ROW_PORT(F)                                                                                                  \
+  {.kind = OPTION_INT, .name = "port", F(fleet.port), .value = "P", .deflt = "7070", .unit = "TCP port",              \
+   .range = {1, 65535}, .help = "where nodes without a port of their own listen"}
+#define ROW_FLEET_KEY(F)                                                                                             \
+  {.kind = OPTION_TEXT, .name = "fleet-key", F(fleet.key), .unit = "file",                                            \
+   .help = "only programs that have the same bytes in this file may join; without it any that reaches the port"}
+#define ROW_FLEET_WAIT(F)                                                                                            \
+  {.kind = OPTION_REAL, .name = "fleet-wait", F(fleet.wait), .value = "S", .deflt = "600", .unit = "seconds",         \
+   .range = {1, 1e6}, .help = "how long to wait for the other machines before the first step"}
+#define ROW_NO_FLEET(F)                                                                                              \
+  {.kind = OPTION_FLAG, .name = "no-fleet", F(fleet.none),                                                            \
+   .help = "this process alone, although mpirun or srun has started several"}
+#define ROWS_FLEET(F)                                                                                                \
+  {.kind = OPTION_GROUP, .help = "Several machines"}, ROW_NODES(F), ROW_NODE(F), ROW_PORT(F), ROW_FLEET_KEY(F),        \
+      ROW_FLEET_WAIT(F), ROW_NO_FLEET(F)
+
+#endif

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/program/program_common.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/base/file.h"
+#include "src/base/text.h"
+#include "tools/program/program_name.h"
+#include "tools/program/view/progress.h"
+#include "tools/program/view/wait_line.h"
+
+const char *const program_models[PROGRAM_MODELS] = {"resnet18", "lenet", "resnet34", "resnet50"};
+
+const char *options_parse_model(const char *text, void *target) {
+  bool known = cvy_onnx_is_file(text);
+  for (int i = 0; i < PROGRAM_MODELS; i++) known = known || strcmp(text, program_models[i]) == 0;
+  if (known) *(const char **)target = text;
+  return known ? NULL
+               : "expected resnet18, lenet, resnet34, resnet50, or the name of an ONNX file, which ends in .onnx";
+}
+
+cvy_status program_model_net(const char *model, const int64_t *input, int64_t classes, cvy_net **out) {
+  static const int64_t gray[3] = {28, 28, 1}, own[3] = {0};
+  const bool file = cvy_onnx_is_file(model);
+  const int64_t *const size = input && input[0] ? input : file ? own : gray;
+  return cvy_net_open(model, (int)size[2], (int)size[0], (int)size[1], classes || file ? (int)classes : 10, out);
+}
+
+const char *program_math_name(cvy_math math) { return math == CVY_MATH_TF32 ? "tf32" : "fp32"; }
+const char *program_exchange_name(cvy_exchange_kind kind) { return kind == CVY_EXCHANGE_BF16 ? "bf16" : "fp32"; }
+
+/* convoy tune's own batch, and how many times larger or smaller ones are served by it (src/ops/tune/tune_table.h). */
+enum { TUNE_BATCH = 256, TUNE_NEAR = 8 };
+
+/* Any thread of the library has messages, while the main thread changes what is done with them. */
+static struct {
+  pthread_mutex_t lock;
+  char last_error[1024];
+  char speaker[300]; /* "": this process prints everything */
+  bool waiting;      /* for other nodes, which are named */
+} talk = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* speaker: room for as much as talk.speaker. True: others than the head's process are silent but for warnings. */
+static bool has_speaker(char *speaker, bool *waiting) {
+  pthread_mutex_lock(&talk.lock);
+  memcpy(speaker, talk.speaker, sizeof talk.speaker);
+  *waiting = talk.waiting;
+  pthread_mutex_unlock(&talk.lock);
+  return *speaker != 0;
+}
+
+static void print(const char *speaker, const char *kind, const char *text) {
+  char with_speaker[sizeof talk.speaker + 20];
+  if (*speaker) {
+    snprintf(with_speaker, sizeof with_speaker, "%s: %s", speaker, kind);
+    kind = with_speaker;
+  }
+  progress_message(kind, text);
+}
+
+static void keep_error(const char *message) {
+  pthread_mutex_lock(&talk.lock);
+  snprintf(talk.last_error, sizeof talk.last_error, "%s", message);
+  pthread_mutex_unlock(&talk.lock);
+}
+
+static void on_message(void *user, cvy_log_level level, const char *message) {
+  char speaker[sizeof talk.speaker];
+  bool waiting;
+  (void)user;
+  const bool spoken = has_speaker(speaker, &waiting);
+  if (level == CVY_LOG_INFO && !waiting && (spoken || !progress_talks())) return;
+  if (level == CVY_LOG_ERROR) keep_error(message);
+  char text[4096];
+  called_message(message, text, sizeof text);
+  print(speaker, level == CVY_LOG_ERROR ? "error: " : level == CVY_LOG_WARNING ? "warning: " : "", text);
+}
+
+void program_speak_as(const char *name) {
+  pthread_mutex_lock(&talk.lock);
+  snprintf(talk.speaker, sizeof talk.speaker, "%s", name ? name : "");
+  pthread_mutex_unlock(&talk.lock);
+}
+
+void program_hear_of_waiting(bool hears) {
+  pthread_mutex_lock(&talk.lock);
+  talk.waiting = hears;
+  pthread_mutex_unlock(&talk.lock);
+}
+
+void program_log_start(void) { cvy_log_set(on_message, NULL, CVY_LOG_INFO); }
+
+const char *program_last_error(void) {
+  static _Thread_local char copy[sizeof talk.last_error];
+  pthread_mutex_lock(&talk.lock);
+  memcpy(copy, talk.last_error, sizeof copy);
+  pthread_mutex_unlock(&talk.lock);
+  return copy;
+}
+
+static void say(const char *kind, const char *format, va_list args) {
+  char text[2048], speaker[sizeof talk.speaker];
+  bool waiting;
+  vsnprintf(text, sizeof text, format, args);
+  if (!has_speaker(speaker, &waiting) || *kind) print(speaker, kind, text);
+}
+
+void program_say(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  say("", format, args);
+  va_end(args);
+}
+
+void program_warn(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  say("warning: ", format, args);
+  va_end(args);
+}
+
+void program_print(const char *format, ...) {
+  char *text = NULL, one[CVY_PLAIN_MOST];
+  va_list args;
+  va_start(args, format);
+  if (vasprintf(&text, format, args) < 0) text = NULL;
+  va_end(args);
+  const char *at = text ? text : "(out of memory)\n";
+  for (size_t n; (n = cvy_plain_next(at, "\n\t", one)) > 0; at += n) fputs(one, stdout);
+  free(text);
+}
+
+int program_exit_code(cvy_status status) {
+  switch (status) {
+    case CVY_OK: return EXIT_DONE;
+    case CVY_E_ARGUMENT:
+    case CVY_E_NO_DEVICE:
+    case CVY_E_UNSUPPORTED:
+    case CVY_E_MISMATCH: return EXIT_USAGE;
+    case CVY_E_INTERRUPTED: return EXIT_INTERRUPTED;
+    default: return EXIT_FAILED;
+  }
+}
+
+int program_exit_code_of_select(cvy_status status) {
+  if (status == CVY_E_NO_DEVICE) {
+    cvy_device_list *list = NULL;
+    int usable = 0;
+    if (cvy_device_list_create(&list) == CVY_OK) {
+      for (int i = 0; i < list->n; i++) usable += list->items[i].usable;
+    }
+    cvy_device_list_destroy(&list);
+    if (usable == 0) return EXIT_FAILED;
+  }
+  return program_exit_code(status);
+}
+
+int program_output_refused(const char *verb, const char *option, const char *path, const char *why) {
+  char plain[PATH_MAX];
+  cvy_plain_copy(path, "", plain, sizeof plain);
+  fprintf(stderr, "convoy %s: %s %s: cannot be written: %s\n", verb, option, plain, why);
+  return EXIT_FAILED;
+}
+
+int program_try_output(const char *verb, const char *option, const char *path, bool may_be_stdout) {
+  const char *why;
+  if (!path) return EXIT_DONE;
+  if (strcmp(path, "-") == 0) {
+    return may_be_stdout ? EXIT_DONE
+                         : options_error(verb, "%s -: expected a file; this output does not go to stdout", option);
+  }
+  return cvy_file_try(path, &why) ? EXIT_DONE : program_output_refused(verb, option, path, why);
+}
+
+bool program_write(const char *path, const char *text) {
+  if (strcmp(path, "-") == 0) return fputs(text, stdout) >= 0;
+  return cvy_file_put(path, &(cvy_piece){text, strlen(text)}, 1) == CVY_OK;
+}
+
+json_t *program_text_json(const char *text) {
+  /* JSON has escapes of its own for these */
+  static const char controls[] =
+      "\1\2\3\4\5\6\7\10\11\12\13\14\15\16\17\20\21\22\23\24\25\26\27\30\31\32\33\34\35\36\37";
+  cvy_text plain = {0};
+  if (!text) return json_null();
+  cvy_text_add_plain(&plain, text, controls);
+  json_t *const out = plain.failed ? NULL : json_string(cvy_text_get(&plain));
+  cvy_text_clear(&plain);
+  return out;
+}
+
+bool program_write_json(const char *path, json_t *value) {
+  bool ok = false;
+  char *text = value ? json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL, *line = NULL;
+  if (text && asprintf(&line, "%s\n", text) >= 0) ok = program_write(path, line);
+  else program_say("error: %s: out of memory", path);
+  free(line);
+  free(text);
+  json_decref(value);
+  return ok;
+}
+
+/* A run ends after so long even if the terminal takes nothing. */
+enum { LAST_LINES_MS = 2000 };
+
+static int not_written; /* why program_flush has failed; 0: it has not */
+
+void program_flush(void) {
+  if (fflush(stdout) != 0 && not_written == 0) not_written = errno;
+}
+
+int program_end(int code) {
+  progress_await_terminal(code == EXIT_INTERRUPTED ? LAST_LINES_MS : -1);
+  errno = 0; /* and stays 0 if an earlier write failed but this one does not */
+  if ((fflush(stdout) == 0 && !ferror(stdout)) || (errno == EPIPE && options_help_only())) return code;
+  const int why = not_written ? not_written : errno;
+  program_say("error: stdout: cannot be written: %s", why ? strerror(why) : "a part of it did not get out");
+  return code == EXIT_DONE ? EXIT_FAILED : code;
+}
+
+/* Begins as run/checkpoint.h says; a weights file has no such metadata. */
+static bool is_checkpoint(const char *path) {
+  static const char begin[] = "{\"__metadata__\":{\"convoy_checkpoint\"";
+  char head[8 + sizeof begin - 1];
+  int fd;
+  if (cvy_file_kind_of(path) != CVY_FILE_REGULAR || (fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)) < 0)
+    return false;
+  const bool is =
+      pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head && memcmp(head + 8, begin, sizeof begin - 1) == 0;
+  close(fd);
+  return is;
+}
+
+static bool is_file(const char *path) {
+  return path && strcmp(path, "-") != 0 && cvy_file_kind_of(path) != CVY_FILE_STREAM;
+}
+
+/* True for --save and --init-from: the weights are read long before they are written. */
+static bool may_replace(const program_file *out, const program_file *in) {
+  return strcmp(out->option, "--save") == 0 && strcmp(in->option, "--init-from") == 0;
+}
+
+int program_check_outputs(const char *verb, const program_file *outputs, const program_file *inputs) {
+  for (const program_file *out = outputs; out && out->option; out++) {
+    if (!is_file(out->path)) continue;
+    for (const program_file *in = inputs; in && in->option; in++) {
+      if (in->path && !may_replace(out, in) && cvy_file_same(in->path, out->path))
+        return options_error(verb, "%s %s and %s %s are the same file: expected two names", in->option, in->path,
+                             out->option, out->path);
+    }
+    if (is_checkpoint(out->path))
+      return options_error(verb, "%s %s is a checkpoint, which would be lost: expected another name", out->option,
+                           out->path);
+  }
+  return EXIT_DONE;
+}
+
+static int check_inputs(const program_run_spec *spec) {
+  for (const program_file *in = spec->inputs; in && in->option; in++) {
+    int fd;
+    if (!in->path) continue;
+    if (cvy_file_open(in->path, &fd) != CVY_OK) return EXIT_FAILED;
+    close(fd);
+  }
+  return EXIT_DONE;
+}
+
+static int check_data_files(const program_run_spec *spec, const cvy_data *data) {
+  const char *path;
+  for (int i = 0; (path = cvy_data_file(data, i)); i++) {
+    const int code =
+        program_check_outputs(spec->verb, spec->outputs, (const program_file[]){{"the data set's", path}, {0}});
+    if (code != EXIT_DONE) return code;
+  }
+  return EXIT_DONE;
+}
+
+/* Sets the arguments with which `convoy tune` tunes for this run, as far as they are not its defaults. */
+static void tune_for(const program_run_spec *spec, const program_run *run) {
+  char args[400];
+  const cvy_data *const d = run->data;
+  const int64_t batch = spec->batch < d->train.n || d->train.n == 0 ? spec->batch : d->train.n,
+                share = batch / cvy_devices_count(run->devices);
+  size_t used = (size_t)snprintf(args, sizeof args, " --model %s", spec->model);
+  if (d->c != 1 || d->h != 28 || d->w != 28)
+    used += (size_t)snprintf(args + used, sizeof args - used, " --input %dx%dx%d", d->h, d->w, d->c);
+  if (d->classes != 10) used += (size_t)snprintf(args + used, sizeof args - used, " --classes %d", d->classes);
+  if (share < TUNE_BATCH / TUNE_NEAR || share > TUNE_BATCH * TUNE_NEAR)
+    used += (size_t)snprintf(args + used, sizeof args - used, " --batch %lld", (long long)(share > 0 ? share : 1));
+  /* replicas of a device have the same kernels */
+  char devices[256] = "";
+  size_t n = 0;
+  for (const char *at = spec->devices; *at && n + 1 < sizeof devices; at++) {
+    if (*at == '*') at += strspn(at + 1, "0123456789");
+    else devices[n++] = *at;
+  }
+  if (strcmp(devices, "auto") != 0)
+    snprintf(args + used, sizeof args - used, strpbrk(devices, " ()&;$") ? " --devices \"%s\"" : " --devices %s",
+             devices);
+  called_tune_with(args);
+}
+
+void program_say_no_gpu(const cvy_devices *devices, const char *does) {
+  char missing[4096] = "";
+  cvy_device_list *list = NULL;
+  if (!cvy_devices_fell_back_to_cpu(devices)) return;
+  if (cvy_device_list_create(&list) == CVY_OK) cvy_device_missing_drivers(list, missing, sizeof missing);
+  cvy_device_list_destroy(&list);
+  program_say("no GPU found: %s the CPU, %s", does, cvy_devices_label(devices, 0));
+  if (missing[0]) program_say("what may be missing for a GPU: %s devices", called());
+}
+
+cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64_t seed, const image_options *images) {
+  return (cvy_data_params){.dir = data_dir,
+                           .classes = (int)classes,
+                           .seed = (uint64_t)seed,
+                           .size_h = images->size.h,
+                           .size_w = images->size.w,
+                           .gray = images->gray,
+                           .png16_scale = images->png16 == PNG16_SCALE,
+                           .exif_rotate = images->exif == EXIF_ROTATE,
+                           .val_split = images->val_split,
+                           .no_cache = images->no_cache,
+                           .strict = images->strict};
+}
+
+cvy_model_facts program_facts(const char *model, const cvy_net *net, const cvy_data *data, const image_options *images,
+                              const cvy_input_params *input) {
+  cvy_model_facts facts = {.model = model,
+                           .graph = cvy_onnx_is_file(model) ? cvy_net_fingerprint(net) : 0,
+                           .channels = data->c,
+                           .height = data->h,
+                           .width = data->w,
+                           .classes = data->classes,
+                           .class_names = data->class_names,
+                           .size_h = images->size.h,
+                           .size_w = images->size.w,
+                           .gray = images->gray,
+                           .png16_scale = images->png16 == PNG16_SCALE,
+                           .exif_rotate = images->exif == EXIF_ROTATE,
+                           .n_channels = input->n_channels};
+  memcpy(facts.mean, input->mean, sizeof facts.mean);
+  memcpy(facts.deviation, input->deviation, sizeof facts.deviation);
+  return facts;
+}
+
+void program_take_images(const cvy_model_facts *facts, image_options *images) {
+  if (!images->size.h && !images->size.w) images->size = (size_option){.h = facts->size_h, .w = facts->size_w};
+  images->gray = images->gray || facts->gray;
+  if (facts->png16_scale) images->png16 = PNG16_SCALE;
+  if (facts->exif_rotate) images->exif = EXIF_ROTATE;
+}
+
+/* The data set is one that the weights' network can be tried on. */
+static int check_facts(const program_run_spec *spec, const cvy_data *data) {
+  const cvy_model_facts *const f = spec->facts;
+  if (data->h != f->height || data->w != f->width || data->c != f->channels) {
+    program_say(
+        "error: %s was trained on images of %dx%dx%d (height, width, channels), data set %s has images of %dx%dx%d",
+        spec->weights, f->height, f->width, f->channels, data->name, data->h, data->w, data->c);
+    return EXIT_USAGE;
+  }
+  if (data->classes > f->classes) {
+    program_say("error: %s tells %d classes apart, data set %s has %d", spec->weights, f->classes, data->name,
+                data->classes);
+    return EXIT_USAGE;
+  }
+  for (int i = 0; f->class_names && data->class_names && i < (data->folders ? data->folders : data->classes); i++) {
+    if (cvy_model_class_is(f, i, data->class_names[i])) continue;
+    program_say("error: class %d of %s is '%s', in data set %s it is '%s'%s", i, spec->weights, f->class_names[i],
+                data->name, data->class_names[i],
+                data->folders && data->folders < f->classes ? ": expected a folder for each class, an empty one where "
+                                                              "it has no pictures"
+                                                            : "");
+    return EXIT_USAGE;
+  }
+  return EXIT_DONE;
+}
+
+/* The label of a picture is its folder's place among the folders that are there. */
+static int check_folders(const program_run_spec *spec, const cvy_data *data, int classes) {
+  if (!spec->evaluates || !data->folders || data->folders >= classes || (spec->facts && spec->facts->class_names))
+    return EXIT_DONE;
+  program_say(
+      "error: %s has folders for %d classes, the network has %d, and nothing says which of them these are: "
+      "expected a folder for each class, an empty one where it has no pictures",
+      data->name, data->folders, classes);
+  return EXIT_USAGE;
+}
+
+int program_check_caveat(const char *model, const cvy_net *net, bool trains, bool strict) {
+  bool bars;
+  const char *const caveat = cvy_net_caveat(net, &bars);
+  const bool barred = trains && bars;
+  if (!caveat) return EXIT_DONE;
+  if (!barred && !strict) program_warn("%s: %s", model, caveat);
+  else program_say("error: %s%s: %s", barred ? "" : "--strict: ", model, caveat);
+  return barred || strict ? program_exit_code(CVY_E_UNSUPPORTED) : EXIT_DONE;
+}
+
+int program_run_open(const program_run_spec *spec, program_run *out) {
+  const cvy_data_params data_params = program_data_params(spec->data_dir, spec->classes, spec->seed, spec->images);
+  *out = (program_run){0};
+  int code = check_inputs(spec);
+  if (code != EXIT_DONE) return code;
+  cvy_status status = cvy_data_load_begin(spec->data, &data_params, &out->data);
+  if (status != CVY_OK) return program_exit_code(status);
+  wait_line_decoding(out->data);
+  code = check_data_files(spec, out->data);
+  if (code != EXIT_DONE) return code;
+  if (spec->facts) {
+    code = check_facts(spec, out->data);
+    if (code != EXIT_DONE) return code;
+    status = cvy_model_net(spec->weights, spec->facts, &out->net);
+  } else {
+    status = cvy_net_open(spec->model, out->data->c, out->data->h, out->data->w, out->data->classes, &out->net);
+  }
+  if (status == CVY_OK) status = cvy_net_check_classes(out->net, "training and evaluation");
+  if (status != CVY_OK) return program_exit_code(status);
+  code = check_folders(spec, out->data, cvy_net_classes(out->net));
+  if (code == EXIT_DONE && spec->trains) code = program_check_caveat(spec->model, out->net, true, spec->images->strict);
+  if (code != EXIT_DONE) return code;
+  status = cvy_devices_select(spec->devices, &out->devices);
+  if (status != CVY_OK) return program_exit_code_of_select(status);
+  if (!spec->quiet) program_say_no_gpu(out->devices, "running on");
+  const bool measures = spec->tunes || cvy_devices_count(out->devices) > 1;
+  if (measures) status = cvy_data_load_end(out->data);
+  if (status != CVY_OK) return program_exit_code(status);
+  tune_for(spec, out);
+  return EXIT_DONE;
+}
+
+void program_run_close(program_run *run) {
+  cvy_net_destroy(&run->net);
+  wait_line_decoding(NULL);
+  cvy_data_destroy(&run->data);
+  cvy_devices_destroy(&run->devices);
+}
+
+char *program_team_labels(const cvy_devices *devices, const cvy_team *team) {
+  char *text = strdup("");
+  for (int i = 0; text && i < cvy_devices_count(devices); i++) {
+    char *longer = NULL, lost[48] = "";
+    cvy_replica_info info;
+    if (team && cvy_team_replica(team, i, &info) && info.lost_step >= 0)
+      snprintf(lost, sizeof lost, " (lost in step %ld)", info.lost_step);
+    if (asprintf(&longer, "%s%s%s%s", text, i ? ", " : "", cvy_devices_label(devices, i), lost) < 0) longer = NULL;
+    free(text);
+    text = longer;
+  }
+  return text;
+}

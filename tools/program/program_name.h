@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT
+ * How the program was called, for commands that a user copies from its messages. */
+#ifndef CVY_TOOLS_PROGRAM_PROGRAM_NAME_H
+#define CVY_TOOLS_PROGRAM_PROGRAM_NAME_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+/* Once, at the start. argv0 is borrowed for the life of the process. */
+void called_start(const char *argv0);
+/* "convoy" if PATH finds it, else the path by which it was called. Any thread. */
+const char *called(void);
+/* If `convoy` is not on PATH: prints a line with the program's path. */
+void called_note(FILE *out);
+/* From now on 'convoy tune' in messages is followed by these arguments (copied, cut at 400 bytes). */
+void called_tune_with(const char *args);
+/* `message` with every 'convoy … in quotes as it is called here; cut at out_bytes. */
+void called_message(const char *message, char *out, size_t out_bytes);
+
+#endif

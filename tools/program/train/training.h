@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT
+ * A run of `convoy train` while it goes on: cmd_train.c drives it, train_log.c logs it,
+ * run_summary.c prints what it has to say. */
+#ifndef CVY_TOOLS_PROGRAM_TRAIN_TRAINING_H
+#define CVY_TOOLS_PROGRAM_TRAIN_TRAINING_H
+
+#include "tools/program/view/device_report.h"
+#include "tools/program/view/epoch_curve.h"
+#include "tools/program/log/json_log.h"
+#include "tools/program/program_common.h"
+#include "tools/program/view/report_html.h"
+#include "tools/program/train/run_files.h"
+#include "tools/program/options/train_options.h"
+
+enum { MOST_CHANGES = 16 };
+
+typedef struct training {
+  const train_options *options;
+  program_run run;  /* borrowed: the runs of a sweep share it */
+  cvy_fleet *fleet; /* NULL: this machine alone */
+  cvy_team *team;
+  run_files files;
+  json_log *log;                     /* of a process that does not write: it holds lines */
+  device_watch *watch, *epoch_watch; /* since moments ago; since the epoch's begin */
+  char *labels;
+  cvy_status status; /* of cvy_train */
+  cvy_train_result result;
+  epoch_curve curve;
+  live_report report;
+  bool log_failed, begun;     /* begun: a step of this process is done */
+  bool saved;                 /* the file of --save has the weights of the last step */
+  bool writes;                /* this process prints and writes files */
+  long changes[MOST_CHANGES]; /* first steps with other shares, of --split auto */
+  int n_changes;
+  int *shares; /* as they were chosen, one per device of the run: others are those of a team that has lost devices */
+  uint64_t built_ns; /* that kernels had been compiled for when it began */
+  uint64_t start_ns; /* CLOCK_MONOTONIC, close to the start of the process */
+} training;
+
+/* Devices of the run: of all nodes of a fleet. */
+static inline int train_devices(const training *t) {
+  return t->fleet ? cvy_fleet_devices(t->fleet) : cvy_devices_count(t->run.devices);
+}
+
+/* ---- the log (train_log.c) ---- */
+
+/* Begins the log with the first event of the run: a run that is refused leaves an older log alone. In a process that
+ * has begun to write since, the log goes on behind that of the node that is lost, with the lines that are missing. */
+void train_log_begin(training *t);
+void train_log_device_lost(training *t, const cvy_lost_device *lost);
+void train_log_node_lost(training *t, const cvy_lost_node *lost);
+/* Of a run that ended while its devices were prepared: the log holds the error alone. */
+void train_log_not_begun(training *t, cvy_status status);
+void train_log_end(training *t, cvy_status status, const cvy_train_result *result);
+/* Seconds that kernels were compiled for in this run; start_seconds: cvy_train_result's. */
+double train_compile_seconds(const training *t, double start_seconds);
+
+/* ---- what it says (run_summary.c) ---- */
+
+void train_say_start(const training *t);
+/* Says that running values of batch normalisation were computed anew. */
+void train_say_precise_bn(const training *t, const cvy_train_result *result);
+/* The result line. */
+void train_say_result(const training *t, const cvy_train_result *result);
+/* "--shares 300,212": the option that repeats a run of --split auto. */
+void train_say_shares(const training *t);
+/* Says where the state of a run is that ended early. */
+void train_say_kept(const training *t, cvy_status status, const cvy_train_result *result, bool saved);
+/* Says where the files of a completed run are. */
+void train_say_saved(const training *t, bool plotted);
+/* Says which epoch was the best, and whether the run ended because no better one came. */
+void train_say_best(const training *t, const cvy_train_result *result);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ * convoy bench: one word per file bench_<word>.c. */
+#include <string.h>
+
+#include "tools/program/bench/bench.h"
+#include "tools/program/node.h"
+#include "tools/program/subcommands.h"
+
+static const word_row rows[] = {
+    {"peak", bench_peak_main, "what each device can do: arithmetic, memory, transfers, launches"},
+    {"conv", bench_conv_main, "the convolutions of a network, or one shape, by every algorithm"},
+    {"ops", bench_ops_main, "every operation of a network"},
+    {"plan", bench_plan_main, "a training step on a graphics card that is not here"},
+    {"train", bench_train_main, "whole training steps, and where their time goes"},
+    {"exchange", bench_exchange_main, "the exchange of gradients and weights alone"},
+    {"scaling", bench_scaling_main, "devices alone and together, what limits them, which are worth it"},
+    {"fleet", bench_fleet_main, "several machines and their links: which machines are worth it"},
+};
+static const word_list words = {
+    .verb = "bench",
+    .kind = "word",
+    .rows = rows,
+    .n_rows = sizeof rows / sizeof rows[0],
+    .about = "Measures devices, kernels and training.",
+    .after = "convoy help bench WORD lists the options and what the figures mean.",
+};
+
+int cmd_bench(int argc, char **argv) {
+  const bool fleet = argc > 1 && strcmp(argv[1], "fleet") == 0;
+  const int code = fleet ? EXIT_DONE : fleet_refuse("bench");
+  return code == EXIT_DONE ? words_run(&words, argc, argv) : code;
+}

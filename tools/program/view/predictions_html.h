@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT
+ * What a network answered to a set, for the page of a run: which classes it takes for which, precision and recall of
+ * each class, and the pictures whose classes it thinks least likely. */
+#ifndef CVY_TOOLS_PROGRAM_VIEW_PREDICTIONS_HTML_H
+#define CVY_TOOLS_PROGRAM_VIEW_PREDICTIONS_HTML_H
+
+#include "tools/program/view/class_table.h"
+
+/* Rules of style for it, a part of the page's. */
+extern const char answers_style[];
+/* A <section> of HTML. `set`: "test" or "validation"; epoch: after which, from 0; images of h x w x c. free(). NULL:
+ * out of memory. */
+char *answers_html(const class_answers *answers, const char *set, int epoch, int h, int w, int c);
+
+#endif
