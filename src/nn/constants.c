@@ -21,7 +21,7 @@ void cvy_net_call(cvy_net *net, cvy_node node, int which, const char *name, int 
 }
 
 void cvy_net_turn(cvy_net *net, cvy_node node) {
-  CVY_ASSERT(!net->finished && net->layers[node].kind == CVY_LAYER_LINEAR && net->layers[node].more[0].rank == 2);
+  CVY_ASSERT(!net->finished && net->layers[node].kind == CVY_LAYER_LINEAR && net->layers[node].more[0].rank >= 1);
   net->layers[node].more[0].turned = true;
 }
 

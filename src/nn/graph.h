@@ -95,7 +95,7 @@ void cvy_net_give_bias(cvy_net *net, cvy_node node);
  * cvy_net_finish. */
 void cvy_net_fix(cvy_net *net, cvy_node node, int which);
 void cvy_net_call(cvy_net *net, cvy_node node, int which, const char *name, int rank, const int *dims);
-/* The weight of a linear layer lies in files as (in, out); behind cvy_net_call. */
+/* The weight of a linear layer lies in files as (in, out), whatever shape cvy_net_call gave it; behind that. */
 void cvy_net_turn(cvy_net *net, cvy_node node);
 /* Notes a tensor of the network's file (convoy/net.h: cvy_net_constant); values: of a fixed one that stands in weights
  * files, copied. Before cvy_net_finish. */

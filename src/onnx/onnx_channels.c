@@ -126,10 +126,10 @@ bool cvy_onnx_try_channels(state *im) {
 /* ---- steps become a layer, or part of one ---- */
 
 cvy_onnx_weight *cvy_onnx_find_weight(const state *im, const char *layer, const char *suffix) {
-  char name[sizeof im->weights->name];
-  snprintf(name, sizeof name, "%s.%s", layer, suffix);
+  char place[sizeof im->weights->place];
+  snprintf(place, sizeof place, "%s.%s", layer, suffix);
   for (size_t i = im->n_weights; i-- > 0;)
-    if (!strcmp(im->weights[i].name, name)) return &im->weights[i];
+    if (!strcmp(im->weights[i].place, place)) return &im->weights[i];
   return NULL;
 }
 

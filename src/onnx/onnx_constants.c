@@ -49,11 +49,16 @@ void cvy_onnx_read_origins(state *im) {
   for (size_t i = 0; i < im->graph->n_value_info; i++) read_metadata(im, im->graph->value_info[i]);
   for (size_t i = 0; i < im->n_values && !im->has_weights; i++) says = says || im->values[i].said;
   for (size_t i = 0; i < im->n_values && says; i++) im->values[i].computed = !im->values[i].said;
+}
+
+void cvy_onnx_find_weights(state *im) {
   for (size_t i = 0; i < im->graph->n_node && !im->has_weights; i++) {
     const cvy_onnx_node *const n = im->graph->node[i];
     const int input = cvy_onnx_weight_input(n);
     const value *const v = input >= 0 && (size_t)input < n->n_input ? cvy_onnx_find(im, n->input[input]) : NULL;
-    im->has_weights = v && v->needed && v->kind == CVY_ONNX_TENSOR && v->tensor->n_dims > 1;
+    int rank;
+    im->has_weights =
+        v && v->needed && v->kind == CVY_ONNX_TENSOR && !v->by_node && cvy_onnx_dims_of(v, &rank) && rank > 1;
   }
 }
 
@@ -172,7 +177,7 @@ static void call(state *im, cvy_node node, int which, const value *v, const char
   const char *const name = noted ? noted : v->title;
   int dims[4];
   const int rank = dims_of(v, dims);
-  const bool usual = !w->transposed && (which == 0 || rank == 1);
+  const bool usual = !w->transposed && (which == 0 ? !v->n_view : rank == 1);
   if (rank < 0 || !(noted ? cvy_onnx_is_parameters_name(noted) : cvy_onnx_has_name(v)) ||
       (!strcmp(w->name, name) && usual))
     return;
@@ -181,6 +186,7 @@ static void call(state *im, cvy_node node, int which, const value *v, const char
   if (!w->transposed) return;
   cvy_net_turn(im->net, node);
   w->transposed = false; /* it lies in weights files as here */
+  w->turned = true;
 }
 
 void cvy_onnx_settle(state *im, cvy_node node, int which, const value *v, cvy_onnx_use use, bool fixed) {
@@ -195,5 +201,5 @@ void cvy_onnx_settle(state *im, cvy_node node, int which, const value *v, cvy_on
   if (!w || w->pixels[0]) return;
   if (use == CVY_ONNX_USE_FILTERS && !strstr(last_part(v->title), "weight")) cvy_onnx_note(im, v, false);
   const char *const noted = use == CVY_ONNX_USE_OTHER ? NULL : cvy_onnx_noted(im, im->node, (size_t)which + 1);
-  if (im->has_torch_names || use == CVY_ONNX_USE_OTHER) call(im, node, which, v, noted, w);
+  if (im->has_torch_names || use == CVY_ONNX_USE_OTHER || v->n_view) call(im, node, which, v, noted, w);
 }

@@ -222,22 +222,41 @@ static const char *param(export_state *ex, int i) {
   return param_of(ex, p, p->rank, dims);
 }
 
-/* Likewise, of a number for each channel, as it meets those of a tensor with two dimensions, or four. */
+/* The tensor `name` with these 1 to 4 dimensions, by a Reshape. */
+static const char *shaped(export_state *ex, const char *name, int rank, const int64_t *wanted) {
+  const char *const shape = text_of(ex, name, "_shape"), *const out = text_of(ex, name, "_shaped");
+  int64_t *const dims = keep(ex, 4 * sizeof *dims);
+  if (ex->failed) return "";
+  memcpy(dims, wanted, (size_t)rank * sizeof *dims);
+  (void)add_tensor(ex, shape, CVY_ONNX_INT64, 1, (const int64_t[]){rank}, dims, (size_t)rank * sizeof *dims);
+  (void)add_node(ex, "Reshape", out, (const char *const[]){name, shape, NULL}, out);
+  return out;
+}
+
+/* The filters or the matrix of a layer, as its node takes them; the initialiser keeps its own shape. */
+static const char *weight(export_state *ex, int i) {
+  const cvy_param *const p = &ex->net->layout.params[i];
+  const bool conv = p->kind == CVY_PARAM_CONV_WEIGHT;
+  const int64_t inputs = (int64_t)p->c * p->r * p->s, wanted[4] = {conv || !p->turned ? p->k : inputs,
+                                                                   conv        ? p->c
+                                                                   : p->turned ? p->k
+                                                                               : inputs,
+                                                                   p->r, p->s};
+  const int rank = conv ? 4 : 2;
+  bool fits = p->rank == rank;
+  for (int d = 0; d < rank && fits; d++) fits = p->dims[d] == wanted[d];
+  if (p->fixed) return param_of(ex, p, rank, wanted);
+  return fits ? param(ex, i) : shaped(ex, param(ex, i), rank, wanted);
+}
+
+/* The tensor of a number for each channel, as it meets those of a tensor with two dimensions, or four. */
 static const char *by_channel(export_state *ex, int i, bool flat) {
   const cvy_param *const p = &ex->net->layout.params[i];
   const int64_t wanted[4] = {1, p->k, 1, 1};
   const int rank = flat ? 2 : 4, last = p->rank - (flat ? 1 : 3);
   const bool fits = last >= 0 && p->rank <= rank && p->dims[last] == p->k;
   if (p->fixed) return param_of(ex, p, rank, wanted);
-  const char *const name = param(ex, i), *const shape = text_of(ex, name, "_shape"),
-                    *const out = text_of(ex, name, "_shaped");
-  if (fits) return name;
-  int64_t *const dims = keep(ex, sizeof wanted);
-  if (ex->failed) return "";
-  memcpy(dims, wanted, sizeof wanted);
-  (void)add_tensor(ex, shape, CVY_ONNX_INT64, 1, (const int64_t[]){rank}, dims, (size_t)rank * sizeof *dims);
-  (void)add_node(ex, "Reshape", out, (const char *const[]){name, shape, NULL}, out);
-  return out;
+  return fits ? param(ex, i) : shaped(ex, param(ex, i), rank, wanted);
 }
 static const char *running(export_state *ex, const cvy_running *r, int k) {
   const int64_t dims[1] = {r->c};
@@ -407,7 +426,7 @@ static void add_layer(export_state *ex, int i) {
   ex->flat[i] = ex->flat[x];
   switch (l->kind) {
     case CVY_LAYER_CONV2D: {
-      const char *const in[] = {as_pictures(ex, x), param(ex, l->param[0]), bias, NULL};
+      const char *const in[] = {as_pictures(ex, x), weight(ex, l->param[0]), bias, NULL};
       ex->flat[i] = false;
       Onnx__NodeProto *const n = add_node(ex, "Conv", name, in, out);
       add_window(ex, n, l);
@@ -455,7 +474,7 @@ static void add_layer(export_state *ex, int i) {
       break;
     }
     case CVY_LAYER_LINEAR: {
-      const char *const in[] = {as_flat(ex, x), param(ex, l->param[0]), bias, NULL};
+      const char *const in[] = {as_flat(ex, x), weight(ex, l->param[0]), bias, NULL};
       ex->flat[i] = true;
       add_int(ex, add_node(ex, "Gemm", name, in, out), "transB", !ex->net->layout.params[l->param[0]].turned);
       break;

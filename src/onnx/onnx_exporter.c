@@ -12,6 +12,7 @@
 #include "src/base/mem.h"
 #include "src/base/text.h"
 #include "src/nn/graph.h"
+#include "src/onnx/onnx_node.h"
 
 typedef cvy_onnx_import_state state;
 typedef cvy_onnx_value value;
@@ -219,15 +220,17 @@ static bool module_of(const cvy_onnx_node *n, char *out, size_t size) {
 static bool is_norm(const cvy_onnx_node *n) { return n->op_type && !strcmp(n->op_type, "BatchNormalization"); }
 
 const char *cvy_onnx_layer_label(const state *im, const cvy_onnx_node *n, const value *weight, char room[128]) {
+  const value *const root = weight->root ? weight->root : weight;
   const char *const noted = cvy_onnx_noted(im, n, 1);
   int own = 0;
   if (noted) return noted;
   for (size_t i = 0; i < n->n_input; i++) own += !strcmp(n->input[i], weight->name);
-  if (!is_norm(n) || weight->n_readers <= own || cvy_onnx_made_by(im) == CVY_ONNX_TORCHSCRIPT) return weight->label;
+  const bool shared = weight->n_readers > own || (root != weight && root->n_readers > 1);
+  if (!is_norm(n) || !shared || cvy_onnx_made_by(im) == CVY_ONNX_TORCHSCRIPT) return root->label;
   char module[112];
   if (!module_of(n, module, sizeof module) &&
       (size_t)snprintf(module, sizeof module, "%s", cvy_onnx_node_name(n)) >= sizeof module)
-    return weight->label;
+    return root->label;
   snprintf(room, 128, "%s.weight", module);
   return room;
 }
@@ -236,14 +239,17 @@ const char *cvy_onnx_layer_label(const state *im, const cvy_onnx_node *n, const 
 
 bool cvy_onnx_claim(state *im, value *v, size_t input) {
   listed *const l = parameter_of(im, im->node, input);
-  const bool matrix = v->tensor->n_dims > 1, own_name = matrix || cvy_onnx_made_by(im) == CVY_ONNX_TORCHSCRIPT;
-  const bool taken = l ? l->claimed : v->used && own_name;
+  int rank;
+  value *const root = cvy_onnx_root(v);
+  (void)cvy_onnx_dims_of(v, &rank);
+  const bool own_name = rank > 1 || cvy_onnx_made_by(im) == CVY_ONNX_TORCHSCRIPT;
+  const bool taken = l ? l->claimed : root->used && own_name;
   if (l) l->claimed = true;
-  else v->used = true;
+  else root->used = true;
   im->n_lasting += taken;
   if (taken)
     cvy_onnx_refuse(im, "'%.100s' is a parameter of another layer already: no two layers can share one",
-                    l ? l->name : v->name);
+                    l ? l->name : root->name);
   return !taken;
 }
 

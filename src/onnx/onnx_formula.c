@@ -275,8 +275,8 @@ static bool has_trained_number(state *im) {
     if (!v || v->kind != CVY_ONNX_TENSOR || !cvy_onnx_elems(v->tensor, &n) || n != 1 || !cvy_onnx_is_trained(im, v))
       continue;
     cvy_onnx_refuse(im,
-                    "'%.100s' is one number that PyTorch trains, which no layer has: a number of the program is "
-                    "possible, which is no parameter and no buffer",
+                    "'%.100s' is one number that PyTorch trains, which no layer has: expected a number of the "
+                    "program, neither a parameter nor a buffer",
                     v->name);
     im->n_lasting++;
     return true;

@@ -284,6 +284,8 @@ static cvy_status label_weights(cvy_onnx_import_state *im) {
     if (i + 1 < n && !strcmp(text, im->labels[i + 1].text)) continue;
     im->labels[i].value->label = text;
   }
+  for (size_t i = 0; i < im->n_values; i++)
+    if (im->values[i].root) im->values[i].label = im->values[i].root->label;
 fail:
   return status;
 }
@@ -314,11 +316,12 @@ static cvy_status declare_layers(cvy_onnx_import_state *im) {
       if (input < 0 || (size_t)input >= node->n_input) continue;
       cvy_onnx_value *const v = cvy_onnx_names_layer(im, node, (size_t)input);
       if (!v || !v->tensor || v->kind != CVY_ONNX_TENSOR) continue;
-      v->used = pass == 0;
+      cvy_onnx_value *const root = cvy_onnx_root(v);
+      root->used = pass == 0;
       if (pass == 0) continue;
       declared *const d = &list[n++];
       const int noted = cvy_onnx_noted_place(im, node, 1);
-      d->place = noted >= 0 ? noted - INT_MAX : (int)(v - im->values);
+      d->place = noted >= 0 ? noted - INT_MAX : (int)(root - im->values);
       d->label = cvy_onnx_layer_label(im, node, v, d->room);
     }
     if (pass == 0) CVY_TRY(label_weights(im));
@@ -370,11 +373,10 @@ static cvy_status read_weight(cvy_onnx_import_state *im, const cvy_onnx_weight *
 static void scale_outputs(const cvy_onnx_weight *w, float *values, size_t n) {
   const size_t outputs = (size_t)w->by->n, each = n / outputs;
   const double *const scale = w->by->numbers, *const shift = scale + outputs;
-  for (size_t o = 0; o < outputs; o++)
-    for (size_t i = 0; i < each; i++) {
-      float *const v = values + o * each + i;
-      *v = (float)((double)*v * scale[o] + (w->is_bias ? shift[o] : 0));
-    }
+  for (size_t i = 0; i < n; i++) {
+    const size_t o = w->turned ? i % outputs : i / each;
+    values[i] = (float)((double)values[i] * scale[o] + (w->is_bias ? shift[o] : 0));
+  }
 }
 
 /* Rows of rows x columns x channels → of channels x rows x columns. */
@@ -390,7 +392,9 @@ static cvy_status bring_weight(cvy_onnx_import_state *im, const cvy_onnx_weight 
   size_t n;
   CVY_TRY(read_weight(im, w, &values, &n));
   if (w->transposed) {
-    const size_t rows = (size_t)w->value->tensor->dims[0], columns = (size_t)w->value->tensor->dims[1];
+    int rank;
+    const int64_t *const dims = cvy_onnx_dims_of(w->value, &rank);
+    const size_t rows = (size_t)dims[0], columns = (size_t)dims[1];
     turned = cvy_alloc_unset(n, sizeof *turned);
     CVY_REQUIRE(turned, CVY_E_MEMORY, "no memory for the %zu values of '%s'", n, w->name);
     for (size_t r = 0; r < rows; r++)
@@ -456,11 +460,17 @@ fail:
   return status;
 }
 
-static void take_nodes(cvy_onnx_import_state *im) {
+static bool is_taken(const cvy_onnx_import_state *im, const cvy_onnx_node *n) {
+  const cvy_onnx_value *const v = n->n_output && *n->output[0] ? cvy_onnx_find(im, n->output[0]) : NULL;
+  return v && v->kind != CVY_ONNX_UNMADE;
+}
+
+/* In the file's order: first the nodes that depend on the file alone, so that layers can be named by what they read. */
+static void take_nodes(cvy_onnx_import_state *im, bool known) {
   const cvy_onnx_graph *const g = im->graph;
   for (size_t i = 0; i < g->n_node && im->status == CVY_OK; i++) {
     im->node = g->node[i];
-    if (!makes_needed(im, im->node)) continue;
+    if (!makes_needed(im, im->node) || is_taken(im, im->node) || (known && !cvy_onnx_is_known(im, im->node))) continue;
     for (size_t k = 0; k < im->node->n_output; k++)
       if (*im->node->output[k]) {
         cvy_onnx_value *const v = cvy_onnx_find(im, im->node->output[k]);
@@ -504,9 +514,11 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
   CVY_TRY(find_needed(&im, &output));
   CVY_TRY(refuse_draws(&im));
   cvy_onnx_read_origins(&im);
+  take_nodes(&im, true);
+  cvy_onnx_find_weights(&im);
   CVY_TRY(declare_layers(&im));
   im.has_training_norms = has_training_norms(&im);
-  take_nodes(&im);
+  take_nodes(&im, false);
   if (output->kind == CVY_ONNX_FORMULA) (void)cvy_onnx_make_formula(&im, output);
   if (output->kind == CVY_ONNX_CHANNELS) (void)cvy_onnx_make_channels(&im, output);
   CVY_REQUIRE(im.n_refused == 0, CVY_E_UNSUPPORTED, "%s: %d of its %zu nodes cannot be taken%s", path, im.n_refused,

@@ -63,14 +63,15 @@ typedef struct cvy_onnx_value {
   bool last;     /* of samples: channels come behind rows and columns; with flat, so lie the values */
   bool sole;     /* NODE, CHANNELS: one node reads it, and nothing else its layer */
   const cvy_onnx_tensor *tensor;
+  struct cvy_onnx_value *root;        /* TENSOR: of another shape or type: the one of the file; NULL: it is that one */
   bool transposed;                    /* TENSOR: a matrix, rows and columns swapped */
   bool used;                          /* TENSOR: it is a layer's parameter already */
   bool by_node;                       /* TENSOR: a Constant node made it */
   cvy_onnx_said said;                 /* TENSOR */
   bool temporary;                     /* TENSOR: a buffer that no state_dict holds */
   bool computed;                      /* TENSOR: made of parameters by the exporter, under any name */
-  int n_view;                         /* TENSOR: dimensions that a Reshape gave it; 0: its own */
-  int64_t view[4];                    /* these */
+  int n_view;                         /* TENSOR: dimensions that nodes gave it, before it is swapped; 0: its own */
+  int64_t view[CVY_ONNX_WHOLE_MOST];  /* these */
   int pad[4];                         /* PADDED: rows above, columns left, rows below, columns right; else 0 */
   struct cvy_onnx_formula *formula;   /* FORMULA */
   struct cvy_onnx_channels *channels; /* CHANNELS */
@@ -113,10 +114,11 @@ typedef struct cvy_onnx_channels {
 
 /* A parameter's value, for when the network is finished. */
 typedef struct cvy_onnx_weight {
-  char name[96];
+  char name[96], place[96];    /* in weights files; "LAYER.weight" */
   const cvy_onnx_value *value; /* NULL: weights of 1, a bias of 0, before `by` */
   int n;                       /* numbers, without a value */
   bool transposed;             /* rows and columns are to be swapped */
+  bool turned;                 /* a matrix that lies in weights files as (in, out) */
   bool not_negative;           /* a variance */
   bool is_bias;
   const cvy_onnx_channels *by; /* for each output; NULL: none */
@@ -174,8 +176,18 @@ bool cvy_onnx_make_formula(cvy_onnx_import_state *im, cvy_onnx_value *v);
 /* Input i, one number of the file; `absent` if there is no such input. False: refused. */
 bool cvy_onnx_number(cvy_onnx_import_state *im, size_t i, const char *what, double absent, double *out);
 
+/* [onnx_known.c] Takes im->node if all that it reads is known when the file is read, and there is a row for its
+ * operator: true. */
+bool cvy_onnx_try_known(cvy_onnx_import_state *im);
+/* The node reads nothing but tensors of the file and whole numbers that are computed from them. */
+bool cvy_onnx_is_known(const cvy_onnx_import_state *im, const cvy_onnx_node *n);
+/* The tensor of the file that v is another shape or type of; v itself, if it is none. */
+static inline cvy_onnx_value *cvy_onnx_root(cvy_onnx_value *v) { return v->root ? v->root : v; }
+
 /* [onnx_constants.c] Reads the file's words on its tensors; after the needed ones are known. */
 void cvy_onnx_read_origins(cvy_onnx_import_state *im);
+/* Whether the file has weights as initialisers; behind what depends on the file alone. */
+void cvy_onnx_find_weights(cvy_onnx_import_state *im);
 /* A name that a state_dict may have: no program's own ("onnx::Mul_25", "17", "/1/Constant_output_0"). Pure. */
 bool cvy_onnx_is_parameters_name(const char *name);
 /* The tensor is an initialiser with such a name. */

@@ -92,22 +92,21 @@ value *cvy_onnx_numbers(state *im, size_t i, const char *what) {
     cvy_onnx_refuse(im, "%s, '%.100s', is computed: it must be an initialiser", what, v->name);
     return NULL;
   }
-  if (v && v->n_view) {
-    cvy_onnx_refuse(im,
-                    "%s, '%.100s', has another shape than its initialiser: that is possible for what is added to "
-                    "or multiplied by each channel alone",
-                    what, v->name);
-    return NULL;
-  }
   return v;
 }
 
 /* Whole numbers of a value, at most CVY_ONNX_WHOLE_MOST; how many, -1: it is something else. */
 int cvy_onnx_wholes_of(const value *v, int64_t *out) {
-  if (v->kind == CVY_ONNX_TENSOR) return cvy_onnx_ints(v->tensor, out, CVY_ONNX_WHOLE_MOST);
+  if (v->kind == CVY_ONNX_TENSOR) return v->transposed ? -1 : cvy_onnx_ints(v->tensor, out, CVY_ONNX_WHOLE_MOST);
   if (v->kind != CVY_ONNX_WHOLE) return -1;
   memcpy(out, v->whole, sizeof v->whole);
   return v->n_whole;
+}
+
+int cvy_onnx_axes(state *im, int64_t *axes) {
+  if (!cvy_onnx_has_input(im, 1)) return cvy_onnx_wholes(im, "axes", axes, CVY_ONNX_WHOLE_MOST);
+  const value *const v = cvy_onnx_node_input(im, 1);
+  return v ? cvy_onnx_wholes_of(v, axes) : -1;
 }
 
 value *cvy_onnx_output(const state *im) {
@@ -138,6 +137,10 @@ void cvy_onnx_same_as(state *im, const value *v) {
   const value old = *out;
   *out = *v;
   out->name = out->label = old.name;
+  if (v->kind == CVY_ONNX_TENSOR) {
+    out->root = cvy_onnx_root(&im->values[v - im->values]);
+    out->label = out->root->label;
+  }
   out->needed = old.needed;
   out->n_readers = old.n_readers;
   out->reader = old.reader;
@@ -149,7 +152,6 @@ void cvy_onnx_view_numbers(state *im, const value *x, const int64_t *dims, int n
   cvy_onnx_same_as(im, x);
   value *const out = cvy_onnx_output(im);
   if (!out) return;
-  out->label = x->label;
   out->n_view = n;
   memcpy(out->view, dims, (size_t)n * sizeof *dims);
 }

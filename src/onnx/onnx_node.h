@@ -32,14 +32,16 @@ cvy_onnx_value *cvy_onnx_output(const cvy_onnx_import_state *im);
 void cvy_onnx_make(cvy_onnx_import_state *im, cvy_node node, bool flat);
 /* The first output is another name of v. */
 void cvy_onnx_same_as(cvy_onnx_import_state *im, const cvy_onnx_value *v);
-/* The first output is the tensor x of the file with these 1 to 4 dimensions. */
+/* Axes from an attribute or from input 1; how many, -1: they are not known. */
+int cvy_onnx_axes(cvy_onnx_import_state *im, int64_t *axes);
+/* The first output is the tensor x of the file with these 1 to CVY_ONNX_WHOLE_MOST dimensions. */
 void cvy_onnx_view_numbers(cvy_onnx_import_state *im, const cvy_onnx_value *x, const int64_t *dims, int n);
 void cvy_onnx_make_whole(cvy_onnx_import_state *im, const int64_t *numbers_of, int n);
 /* No other output than the first is read. */
 bool cvy_onnx_one_output(cvy_onnx_import_state *im);
 /* It is computed from the pictures. */
 bool cvy_onnx_of_samples(const cvy_onnx_value *v);
-/* The dimensions of a tensor of the file, as a Reshape or Unsqueeze has given it; how many → *n. */
+/* The dimensions of a tensor of the file, as nodes have given it, before a Transpose swaps them; how many → *n. */
 const int64_t *cvy_onnx_dims_of(const cvy_onnx_value *v, int *n);
 /* Of a value of samples: the dimension of its channels, 1 or 3; whether that is the one an axis means, counted from
  * either end. */

@@ -34,7 +34,6 @@ void cvy_onnx_layer_name(const char *tensor, char out[64]) {
 
 int cvy_onnx_weight_input(const cvy_onnx_node *n) {
   static const char *const with_weights[] = {"Conv", "BatchNormalization", "Gemm", "MatMul"};
-  if (n->op_type && !strcmp(n->op_type, "Transpose")) return 0;
   for (size_t i = 0; n->op_type && i < sizeof with_weights / sizeof *with_weights; i++)
     if (!strcmp(n->op_type, with_weights[i])) return 1;
   return -1;
@@ -45,8 +44,9 @@ value *cvy_onnx_names_layer(const state *im, const cvy_onnx_node *node, size_t w
   value *const v = cvy_onnx_find(im, node->input[weight]);
   if (!v || strcmp(node->op_type, "BatchNormalization") != 0 || node->n_input < 4 || cvy_onnx_has_name(v)) return v;
   value *const mean = cvy_onnx_find(im, node->input[3]);
-  const size_t n = mean ? strlen(mean->name) : 0;
-  return n > 13 && !strcmp(mean->name + n - 13, ".running_mean") ? mean : v;
+  const char *const name = mean ? cvy_onnx_root(mean)->name : "";
+  const size_t n = strlen(name);
+  return n > 13 && !strcmp(name + n - 13, ".running_mean") ? mean : v;
 }
 
 cvy_onnx_weight *cvy_onnx_add_weight(state *im, const value *v, const char *layer, const char *suffix) {
@@ -60,7 +60,8 @@ cvy_onnx_weight *cvy_onnx_add_weight(state *im, const value *v, const char *laye
   cvy_onnx_weight *const w = &list[im->n_weights++];
   *w =
       (cvy_onnx_weight){.value = v, .not_negative = !strcmp(suffix, "running_var"), .is_bias = !strcmp(suffix, "bias")};
-  snprintf(w->name, sizeof w->name, "%s.%s", layer, suffix);
+  snprintf(w->place, sizeof w->place, "%s.%s", layer, suffix);
+  memcpy(w->name, w->place, sizeof w->name);
   return w;
 }
 
@@ -85,13 +86,18 @@ static bool is_constant(state *im, const value *v, size_t input, cvy_onnx_use us
   return !cvy_onnx_noted(im, im->node, input) && cvy_onnx_is_constant(im, v, use);
 }
 
-static bool has_dims(const value *v, size_t n) { return v->tensor->n_dims == n; }
+static int rank_of(const value *v) {
+  int n;
+  (void)cvy_onnx_dims_of(v, &n);
+  return n;
+}
 
 /* A vector of n numbers, or one with 1s in front. */
 static bool is_vector(const value *v, int64_t n) {
   size_t elems;
-  return v->tensor->n_dims >= 1 && cvy_onnx_elems(v->tensor, &elems) && elems == (size_t)n &&
-         v->tensor->dims[v->tensor->n_dims - 1] == n;
+  int rank;
+  const int64_t *const dims = cvy_onnx_dims_of(v, &rank);
+  return rank >= 1 && !v->transposed && cvy_onnx_elems(v->tensor, &elems) && elems == (size_t)n && dims[rank - 1] == n;
 }
 
 static void name_layer(state *im, const value *weight, bool constant, char out[64]) {
@@ -214,11 +220,12 @@ static void take_conv(state *im) {
                                                                           ? cvy_onnx_numbers(im, 2, "the bias")
                                                                           : NULL;
   if (!w || (cvy_onnx_has_input(im, 2) && !b)) return;
-  if (!has_dims(w, 4)) {
-    cvy_onnx_refuse(im, "its filters '%.100s' have %zu dimensions, four are possible", w->name, w->tensor->n_dims);
+  int rank;
+  const int64_t *const dims = cvy_onnx_dims_of(w, &rank), groups = cvy_onnx_whole(im, "group", 1);
+  if (rank != 4) {
+    cvy_onnx_refuse(im, "its filters '%.100s' have %d dimensions: expected 4", w->name, rank);
     return;
   }
-  const int64_t *const dims = w->tensor->dims, groups = cvy_onnx_whole(im, "group", 1);
   int shape[3] = {0};
   const value *const x = window_input(im, shape);
   window win;
@@ -265,8 +272,8 @@ static void take_batchnorm(state *im) {
   const float eps = cvy_onnx_real(im, "epsilon", 1e-5f), momentum = cvy_onnx_real(im, "momentum", 0.9f);
   if (!cvy_onnx_one_output(im) || !there) return;
   if (!(eps > 0) || !(eps < 1) || !(momentum >= 0) || !(momentum <= 1)) {
-    cvy_onnx_refuse(im, "epsilon is %g and momentum %g: above 0, and 0 to 1, are possible", (double)eps,
-                    (double)momentum);
+    cvy_onnx_refuse(im, "epsilon is %g and momentum %g: expected epsilon above 0 and below 1, momentum 0 to 1",
+                    (double)eps, (double)momentum);
     return;
   }
   const value *const x = cvy_onnx_samples(im, 0);
@@ -305,7 +312,9 @@ static void add_linear(state *im, const value *x, value *w, bool by_rows, value 
   char layer[64];
   cvy_onnx_shape_of(im, x, shape);
   const bool out_first = by_rows != w->transposed; /* as the tensor lies in the file */
-  const int64_t inputs = w->tensor->dims[out_first ? 1 : 0], outputs = w->tensor->dims[out_first ? 0 : 1];
+  int rank;
+  const int64_t *const dims = cvy_onnx_dims_of(w, &rank), inputs = dims[out_first ? 1 : 0],
+                       outputs = dims[out_first ? 0 : 1];
   const bool fixed = is_constant(im, w, 1, CVY_ONNX_USE_FILTERS),
              fixed_bias = b && is_constant(im, b, 2, CVY_ONNX_USE_OTHER);
   size_t n_bias = 0;
@@ -364,11 +373,11 @@ static void take_gemm(state *im) {
     return;
   }
   if (!w || (cvy_onnx_has_input(im, 2) && !b)) return;
-  if (!has_dims(w, 2) || !isfinite(alpha) || !isfinite(beta) || alpha == 0) {
+  if (rank_of(w) != 2 || !isfinite(alpha) || !isfinite(beta) || alpha == 0) {
     cvy_onnx_refuse(im,
-                    "alpha %g, beta %g, a matrix of %zu dimensions: finite factors, of which alpha is not 0, and two "
-                    "dimensions are possible",
-                    (double)alpha, (double)beta, w->tensor->n_dims);
+                    "alpha %g, beta %g, a matrix of %d dimensions: expected finite factors, alpha not 0, and 2 "
+                    "dimensions",
+                    (double)alpha, (double)beta, rank_of(w));
     return;
   }
   const value *const x = rows(im, 0);
@@ -383,8 +392,8 @@ static void take_gemm(state *im) {
 static void take_matmul(state *im) {
   value *const w = cvy_onnx_numbers(im, 1, "the matrix");
   if (!w) return;
-  if (!has_dims(w, 2)) {
-    cvy_onnx_refuse(im, "its matrix '%.100s' has %zu dimensions, two are possible", w->name, w->tensor->n_dims);
+  if (rank_of(w) != 2) {
+    cvy_onnx_refuse(im, "its matrix '%.100s' has %d dimensions: expected 2", w->name, rank_of(w));
     return;
   }
   const value *const x = rows(im, 0);
@@ -448,7 +457,10 @@ static void take_identity(state *im) {
   cvy_onnx_same_as(im, x);
   /* PyTorch's exporter writes equal parameters once, and the others' names with Identity */
   value *const out = cvy_onnx_output(im);
-  if (out && x->kind == CVY_ONNX_TENSOR && cvy_onnx_is_parameters_name(out->name)) out->title = out->name;
+  if (out && x->kind == CVY_ONNX_TENSOR && cvy_onnx_is_parameters_name(out->name)) {
+    out->title = out->label = out->name;
+    out->root = NULL;
+  }
 }
 
 static void take_constant(state *im) {
@@ -550,6 +562,7 @@ static bool find_order(state *im, order order) {
 void cvy_onnx_take_node(cvy_onnx_import_state *im) {
   const cvy_onnx_node *const n = im->node;
   const bool own = !n->domain || !*n->domain || !strcmp(n->domain, "ai.onnx");
+  if (own && cvy_onnx_try_known(im)) return;
   for (size_t i = 0; own && n->op_type && i < sizeof ops / sizeof *ops; i++)
     if (!strcmp(n->op_type, ops[i].op)) {
       if (find_order(im, ops[i].order)) ops[i].take(im);

@@ -25,13 +25,6 @@ static void view(state *im, const value *x, bool flat, bool last) {
   out->last = last && !(flat && (shape[0] == 1 || shape[1] * shape[2] == 1));
 }
 
-/* Axes from an attribute or from input 1; how many, -1: they are not known. */
-static int read_axes(state *im, int64_t *axes) {
-  if (!cvy_onnx_has_input(im, 1)) return cvy_onnx_wholes(im, "axes", axes, CVY_ONNX_WHOLE_MOST);
-  const value *const v = cvy_onnx_node_input(im, 1);
-  return v ? cvy_onnx_wholes_of(v, axes) : -1;
-}
-
 /* Rows and columns, in any order. */
 static bool are_rows_and_columns(const value *x, const int64_t *axes, int n) {
   const int64_t row = x->last ? 1 : 2;
@@ -43,7 +36,7 @@ static bool are_rows_and_columns(const value *x, const int64_t *axes, int n) {
 void cvy_onnx_take_mean(state *im) {
   int64_t axes[CVY_ONNX_WHOLE_MOST];
   const value *const x = cvy_onnx_pictures(im, 0);
-  const int n = read_axes(im, axes);
+  const int n = cvy_onnx_axes(im, axes);
   if (!x) return;
   if (!are_rows_and_columns(x, axes, n)) {
     cvy_onnx_refuse(im, "its axes are not rows and columns (%s): the mean of these is possible",
@@ -58,13 +51,9 @@ void cvy_onnx_take_mean(state *im) {
 void cvy_onnx_take_squeeze(state *im) {
   int64_t axes[CVY_ONNX_WHOLE_MOST];
   const value *const x = cvy_onnx_node_input(im, 0);
-  const int n = read_axes(im, axes);
+  const int n = cvy_onnx_axes(im, axes);
   int shape[3] = {0};
   if (!x) return;
-  if (x->kind == CVY_ONNX_WHOLE) {
-    cvy_onnx_same_as(im, x);
-    return;
-  }
   if (x->kind == CVY_ONNX_NODE) cvy_onnx_shape_of(im, x, shape);
   if (x->kind != CVY_ONNX_NODE || x->flat || !are_rows_and_columns(x, axes, n) || shape[1] != 1 || shape[2] != 1) {
     cvy_onnx_refuse(im, "it takes other dimensions away than the rows and columns of 1x1 pixels");
@@ -102,36 +91,6 @@ void cvy_onnx_take_flatten(state *im) {
   else cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": 1 is possible, all of a sample in a row", axis);
 }
 
-/* A tensor of the file, as what is added to channels or multiplies them: exporters shape it by sizes that they
- * compute. */
-static bool reshape_numbers(state *im) {
-  const value *const x = cvy_onnx_operand(im, 0), *const s = cvy_onnx_operand(im, 1);
-  int64_t dims[CVY_ONNX_WHOLE_MOST], product = 1;
-  size_t elems;
-  if (x && !s && x->kind == CVY_ONNX_TENSOR) return cvy_onnx_node_input(im, 1) == NULL; /* refused */
-  if (!x || !s || x->kind != CVY_ONNX_TENSOR || !cvy_onnx_elems(x->tensor, &elems)) return false;
-  const int n = cvy_onnx_wholes_of(s, dims);
-  bool good = n >= 1 && n <= 4 && !x->transposed;
-  for (int d = 0; good && d < n; d++) { /* one may be left to be computed */
-    int64_t others = 1;
-    for (int k = 0; k < n; k++) others *= k != d && dims[k] > 0 && others <= (int64_t)elems ? dims[k] : 1;
-    if (dims[d] == -1 && (int64_t)elems % others == 0) {
-      dims[d] = (int64_t)elems / others;
-      break;
-    }
-  }
-  for (int d = 0; good && d < n; d++) {
-    good = dims[d] > 0 && dims[d] <= (int64_t)elems;
-    product *= good ? dims[d] : 0;
-  }
-  if (!good || product != (int64_t)elems) {
-    cvy_onnx_refuse(im, "it shapes a tensor of the file by something else than up to four known sizes that fit");
-    return true;
-  }
-  cvy_onnx_view_numbers(im, x, dims, n);
-  return true;
-}
-
 /* dims: four, a -1 among them is computed. They are those of x in an order that it has, too: *last. */
 static bool is_order_of(const state *im, const value *x, const int64_t *dims, const int shape[3], bool *last) {
   const bool samples_known = dims[0] == 0 || dims[0] == CVY_ONNX_BATCH || dims[0] == im->samples;
@@ -153,13 +112,12 @@ static bool is_order_of(const state *im, const value *x, const int64_t *dims, co
 /* Rows of samples, (samples, values), either of which may be left to be computed; or one order of dimensions from
  * another where there is one channel, or one pixel. */
 void cvy_onnx_take_reshape(state *im) {
-  if (cvy_onnx_reshape_whole(im) || reshape_numbers(im)) return;
-  const value *const x = cvy_onnx_samples(im, 0), *const s =
-                                                      cvy_onnx_has_input(im, 1) ? cvy_onnx_node_input(im, 1) : NULL;
+  const value *const s = cvy_onnx_has_input(im, 1) ? cvy_onnx_node_input(im, 1) : NULL;
+  const value *const x = !cvy_onnx_has_input(im, 1) || s ? cvy_onnx_samples(im, 0) : NULL;
   int64_t dims[CVY_ONNX_WHOLE_MOST];
   int shape[3];
   bool last;
-  if (!x || (cvy_onnx_has_input(im, 1) && !s)) return;
+  if (!x) return;
   const int n = s ? cvy_onnx_wholes_of(s, dims) : -1;
   cvy_onnx_shape_of(im, x, shape);
   const int64_t all = (int64_t)shape[0] * shape[1] * shape[2];
@@ -177,7 +135,7 @@ void cvy_onnx_take_transpose(state *im) {
                                                       v && cvy_onnx_of_samples(v) ? v : cvy_onnx_node_input(im, 0);
   int64_t perm[CVY_ONNX_WHOLE_MOST];
   const int n = cvy_onnx_wholes(im, "perm", perm, CVY_ONNX_WHOLE_MOST);
-  if (!x || cvy_onnx_transpose_whole(im, x)) return;
+  if (!x) return;
   if (cvy_onnx_of_samples(x)) {
     const bool four = n == 4 && !x->flat, turns = four && !memcmp(perm, x->last ? to_front : to_back, sizeof to_front);
     if (turns || (four && !memcmp(perm, as_it_is, sizeof as_it_is))) view(im, x, false, x->last != turns);
@@ -188,14 +146,5 @@ void cvy_onnx_take_transpose(state *im) {
                       x->last ? "behind" : "in front of", x->last ? "in front (0, 3, 1, 2)" : "behind (0, 2, 3, 1)");
     return;
   }
-  if (x->kind != CVY_ONNX_TENSOR || x->tensor->n_dims != 2 || x->n_view ||
-      !(n == 0 || (n == 2 && perm[0] == 1 && perm[1] == 0))) {
-    cvy_onnx_refuse(im, "it turns something else than a matrix of the file");
-    return;
-  }
-  cvy_onnx_same_as(im, x);
-  value *const out = cvy_onnx_output(im);
-  if (!out) return;
-  out->transposed = !x->transposed;
-  out->label = x->label; /* the layer is called like the matrix */
+  cvy_onnx_refuse(im, "its input '%.100s' does not depend on the pictures", x->name);
 }

@@ -21,8 +21,11 @@ void cvy_onnx_take_shape(state *im) {
     cvy_onnx_refuse(im, "attributes start and end are not possible");
     return;
   }
-  if (v && v->kind == CVY_ONNX_TENSOR && v->tensor->n_dims <= MOST) {
-    cvy_onnx_make_whole(im, v->tensor->dims, (int)v->tensor->n_dims);
+  int rank = 0;
+  const int64_t *const own = v && v->kind == CVY_ONNX_TENSOR ? cvy_onnx_dims_of(v, &rank) : NULL;
+  if (own && rank <= MOST) {
+    const int64_t swapped[2] = {rank > 1 ? own[1] : 0, rank ? own[0] : 0};
+    cvy_onnx_make_whole(im, v->transposed ? swapped : own, rank);
     return;
   }
   if (v && v->kind == CVY_ONNX_WHOLE && v->whole_columns == 0) {
@@ -53,33 +56,10 @@ void cvy_onnx_take_gather(state *im) {
   else cvy_onnx_refuse(im, "it takes something else than some of a few whole numbers");
 }
 
-/* A tensor of the file with further dimensions of 1, for a node that adds it to channels or multiplies them. */
-static bool unsqueeze_numbers(state *im, const value *x) {
-  int64_t axes[MOST], dims[4];
-  if (x->kind != CVY_ONNX_TENSOR || x->transposed || cvy_onnx_wholes_of(x, axes) >= 0) return false;
-  const value *const v = cvy_onnx_has_input(im, 1) ? cvy_onnx_node_input(im, 1) : NULL;
-  int before;
-  const int64_t *const from = cvy_onnx_dims_of(x, &before);
-  const int n = v ? cvy_onnx_wholes_of(v, axes) : cvy_onnx_wholes(im, "axes", axes, MOST), rank = before + n;
-  bool added[4] = {false}, good = n >= 1 && rank <= 4;
-  for (int i = 0; good && i < n; i++) {
-    const int64_t at = axes[i] < 0 ? axes[i] + rank : axes[i];
-    good = at >= 0 && at < rank && !added[at];
-    if (good) added[at] = true;
-  }
-  if (!good) {
-    cvy_onnx_refuse(im, "it gives a tensor of the file other dimensions than up to four in known places");
-    return true;
-  }
-  for (int d = 0, k = 0; d < rank; d++) dims[d] = added[d] ? 1 : from[k++];
-  cvy_onnx_view_numbers(im, x, dims, rank);
-  return true;
-}
-
 void cvy_onnx_take_unsqueeze(state *im) {
   const value *const x = cvy_onnx_node_input(im, 0);
   int64_t list[MOST];
-  if (!x || unsqueeze_numbers(im, x)) return;
+  if (!x) return;
   const int n = cvy_onnx_wholes_of(x, list);
   if (n == 1) cvy_onnx_make_whole(im, list, n);
   else cvy_onnx_refuse(im, "it adds a dimension to something else than one whole number");

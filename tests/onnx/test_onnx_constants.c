@@ -39,6 +39,7 @@ static void put_tensors(bytes *g) {
   put_floats(g, "square", "4,4", 1);
   put_floats(g, "one.bias", "1,", 1);
   put_ints(g, "shape", "1,-1,1,1");
+  put_ints(g, "shape4", "4,4,1,1");
 }
 
 typedef struct line {
@@ -198,6 +199,14 @@ CHECK_TEST(kinds) {
       {"blur in a buffer", {{"Conv", "x b.filt", "r", "group=4"}}, "-b.filt.weight", "b.filt 4x1x3x3"},
       {"blur in a constant", {{"Conv", "x /k/Constant_output_0", "r", "group=4"}}, "-_k_Constant_output_0.weight", ""},
       {"filters with a name of their own", {{"Conv", "x own.filt", "r", "group=4"}}, "+own.filt", "own.filt 4x1x3x3"},
+      {"filters of another shape",
+       {{"Reshape", "square shape4", "f", ""}, {"Conv", "x f", "r", ""}},
+       "+square",
+       "square 4x4"},
+      {"a bias of another shape",
+       {{"Squeeze", "s.beta", "b", ""}, {"Conv", "x c.weight b", "r", ""}},
+       "+c.weight +s.beta",
+       "c.weight 4x4x1x1, s.beta 1x4x1x1"},
       {"filters of zeros", {{"Conv", "x zero.filt", "r", "group=4"}}, "+zero.filt", "zero.filt 4x1x3x3"},
       {"a weight like blur", {{"Conv", "x plain.weight", "r", "group=4"}}, "+plain.weight", "plain.weight 4x1x3x3"},
       {"a constant bias",
@@ -299,6 +308,137 @@ CHECK_TEST(refused) {
     cvy_net *net;
     check_fails(cvy_onnx_import(write_case(&g, cases[i].nodes, "pytorch"), 0, 0, 0, &net), CVY_E_UNSUPPORTED,
                 cases[i].text);
+  }
+}
+
+/* A parameter of another shape than its initialiser, whose name, shape and values weights files and exports have. */
+CHECK_TEST(shaped) {
+  static const struct {
+    const char *what, *shape;
+    line nodes[4];
+    const char *file;
+    bool turned; /* the initialiser is (in, out) */
+  } cases[] = {
+      {"reshaped", "2,2,3", {{"Reshape", "m to", "w", ""}, {"MatMul", "flat w", "h", ""}}, "m 2x2x3", true},
+      {"with an open size", "2,2,3", {{"Reshape", "m open", "w", ""}, {"MatMul", "flat w", "h", ""}}, "m 2x2x3", true},
+      {"with a size that stays",
+       "4,3,1",
+       {{"Reshape", "m stay", "w", ""}, {"MatMul", "flat w", "h", ""}},
+       "m 4x3x1",
+       true},
+      {"of a list", "12,", {{"Reshape", "m to", "w", ""}, {"MatMul", "flat w", "h", ""}}, "m 12", true},
+      {"by a computed shape",
+       "2,2,3",
+       {{"Shape", "like", "s", ""}, {"Reshape", "m s", "w", ""}, {"MatMul", "flat w", "h", ""}},
+       "m 2x2x3",
+       true},
+      {"flattened", "2,2,3", {{"Flatten", "m", "w", "axis=2"}, {"MatMul", "flat w", "h", ""}}, "m 2x2x3", true},
+      {"flattened from behind",
+       "2,2,3",
+       {{"Flatten", "m", "w", "axis=-1"}, {"Gemm", "flat w", "h", ""}},
+       "m 2x2x3",
+       true},
+      {"squeezed", "1,4,1,3", {{"Squeeze", "m", "w", ""}, {"MatMul", "flat w", "h", ""}}, "m 1x4x1x3", true},
+      {"squeezed by axes",
+       "1,4,1,3",
+       {{"Squeeze", "m", "w", "axes=0,-2"}, {"MatMul", "flat w", "h", ""}},
+       "m 1x4x1x3",
+       true},
+      {"for transB", "3,2,2", {{"Flatten", "m", "w", ""}, {"Gemm", "flat w", "h", "transB=1"}}, "m 3x2x2", false},
+      {"turned",
+       "3,4,1,1",
+       {{"Flatten", "m", "v", ""}, {"Transpose", "v", "w", "perm=1,0"}, {"MatMul", "flat w", "h", ""}},
+       "m 3x4x1x1",
+       false},
+      {"of another type",
+       "2,2,3",
+       {{"Cast", "m", "v", "to=1"}, {"Reshape", "v to", "w", ""}, {"MatMul", "flat w", "h", ""}},
+       "m 2x2x3",
+       true},
+      {"under another name",
+       "2,2,3",
+       {{"Identity", "m", "/v", ""}, {"Reshape", "/v to", "w", ""}, {"MatMul", "flat w", "h", ""}},
+       "m 2x2x3",
+       true},
+      {"ones moved",
+       "4,1,3",
+       {{"Transpose", "m", "v", "perm=1,0,2"}, {"Squeeze", "v", "w", ""}, {"MatMul", "flat w", "h", ""}},
+       "m 4x1x3",
+       true},
+  };
+  static const char *const producers[] = {"pytorch", "CNTK"};
+  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
+  for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+    const char *const by = producers[i % 2];
+    if (!check_case(d, "%s, by %s", cases[i / 2].what, by)) continue;
+    bytes g;
+    cvy_net *net;
+    char text[512];
+    begin(&g);
+    put_op(&g, "GlobalAveragePool", "x", "pooled", "");
+    put_op(&g, "Flatten", "pooled", "flat", "");
+    put_floats(&g, "m", cases[i / 2].shape, 1);
+    put_floats(&g, "like", "4,3", 1);
+    put_ints(&g, "to", "4,3");
+    put_ints(&g, "open", "-1,3");
+    put_ints(&g, "stay", "0,3");
+    for (const line *l = cases[i / 2].nodes; l->op; l++) put_op(&g, l->op, l->inputs, l->out, l->attributes);
+    put_floats(&g, "last.weight", "2,3", 1);
+    put_op(&g, "Gemm", "h last.weight", "y", "transB=1");
+    check_ok(cvy_onnx_import(write_file_by(&g, 12, by), 0, 0, 0, &net));
+    check_own(d, net, check_close_net);
+    assert_string_equal(file_text(d, net, text, sizeof text), cases[i / 2].file);
+    const cvy_param *const p = &net->layout.params[cvy_layout_find(&net->layout, "m")];
+    assert_string_equal(p->owner, "m");
+    float *const w = floats(d, net->layout.n_floats), *const dense = floats(d, p->elems), running[1];
+    check_ok(cvy_init_weights(&net->layout, CVY_INIT_NET, 0, w, running));
+    for (int in = 0; in < 4; in++)
+      for (int out = 0; out < 3; out++) {
+        const int at = cases[i / 2].turned ? in * 3 + out : out * 4 + in;
+        assert_true(w[p->offset + (size_t)(in * p->pitch + out)] == (float)(1 + at));
+      }
+    cvy_param_to_dense(p, w, dense);
+    for (int k = 0; k < 12; k++) assert_true(dense[k] == (float)(1 + k));
+    there_and_back(d, net);
+    check_case_end(d);
+  }
+}
+
+/* Two layers cannot share a tensor, whatever shapes they give it; a shape that does not fit is named. */
+CHECK_TEST(shaped_refused) {
+  static const struct {
+    line nodes[5];
+    const char *text;
+  } cases[] = {
+      {{{"Reshape", "square to", "v", ""},
+        {"Reshape", "square to", "w", ""},
+        {"MatMul", "flat v", "h", ""},
+        {"MatMul", "h w", "r", ""}},
+       "'square' is a parameter of another layer already"},
+      {{{"Reshape", "square five", "w", ""}, {"MatMul", "flat w", "r", ""}}, "known sizes that fit"},
+      {{{"Squeeze", "square", "w", "axes=0,1"}, {"MatMul", "flat w", "r", ""}}, "away that are not 1"},
+      {{{"Flatten", "square", "w", "axis=3"}, {"MatMul", "flat w", "r", ""}}, "attribute axis is 3: expected -2 to 2"},
+      {{{"Transpose", "c.weight", "w", "perm=2,3,1,0"},
+        {"Transpose", "w", "v", "perm=1,0,3,2"},
+        {"Conv", "x v", "r", ""}},
+       "expected a matrix of two"},
+  };
+  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (!check_case(d, "%s", cases[i].text)) continue;
+    bytes g;
+    cvy_net *net;
+    begin(&g);
+    put_tensors(&g);
+    put_ints(&g, "to", "4,4");
+    put_ints(&g, "five", "4,5");
+    put_op(&g, "GlobalAveragePool", "x", "p", "");
+    put_op(&g, "Flatten", "p", "flat", "");
+    for (const line *l = cases[i].nodes; l->op; l++) put_op(&g, l->op, l->inputs, l->out, l->attributes);
+    put_floats(&g, "last.weight", "2,4", 1);
+    put_op(&g, "Gemm", "r last.weight", "y", "transB=1");
+    check_fails(cvy_onnx_import(write_file(&g, 12), 0, 0, 0, &net), CVY_E_UNSUPPORTED, cases[i].text);
+    check_case_end(d);
   }
 }
 

@@ -108,7 +108,7 @@ CHECK_TEST(wrong_numbers) {
       {"Conv", "", "0,4,3,2", "0x4x3x2 in 1 groups"},
       {"Conv", "", "6,0,3,2", "6x0x3x2 in 1 groups"},
       {"Conv", "", "6,4,0,2", "kernel 0"},
-      {"Conv", "", "6,4,3", "have 3 dimensions, four are possible"},
+      {"Conv", "", "6,4,3", "have 3 dimensions: expected 4"},
       {"MaxPool", "", NULL, "kernel_shape has not two numbers"},
       {"MaxPool", "kernel_shape=0,2", NULL, "kernel 0"},
       {"Concat", "axis=2", NULL, "axis 2"},
