@@ -34,6 +34,11 @@ static const char data_content[] = "data_content", kept_step[] = "kept_step", ke
                   epoch_correct[] = "epoch_correct", best_epochs[] = "best_epochs", judged_epochs[] = "judged_epochs",
                   best_acc[] = "best_acc";
 
+/* The way on where the images or labels are others: a run of its own. */
+static const char other_data[] =
+    ". To go on with other data, begin a run with the weights of this one: --init-from FILE, "
+    "and where the classes are others --init-skip GLOBS for the last layer";
+
 /* '-' and '_' are the same. */
 static bool same_key(const char *a, const char *b) {
   for (; *a && *b; a++, b++)
@@ -84,6 +89,7 @@ static void add_difference(cvy_text *text, const char *key, const json_t *old_va
 cvy_status cvy_settings_compare(const char *old_json, const char *new_json, const char *const *may_differ) {
   cvy_status status = CVY_OK;
   cvy_text differences = {0};
+  bool data_changed = false;
   json_t *old_settings = NULL, *new_settings = NULL;
   CVY_TRY(cvy_json_read(old_json, JSON_REJECT_DUPLICATES, &old_settings));
   CVY_REQUIRE(json_is_object(old_settings), CVY_E_FORMAT, "the settings in the checkpoint are no JSON object: %.200s",
@@ -106,7 +112,9 @@ cvy_status cvy_settings_compare(const char *old_json, const char *new_json, cons
     const json_t *const now = find(new_settings, key);
     if (json_is_null(value) ? !now : now && json_equal(value, now)) continue;
     if (now && (followed_speed(key, value) || moved_data(key, old_settings, new_settings))) continue;
-    if (!listed(may_differ, key)) add_difference(&differences, key, json_is_null(value) ? NULL : value, now);
+    if (listed(may_differ, key)) continue;
+    add_difference(&differences, key, json_is_null(value) ? NULL : value, now);
+    data_changed |= same_key(key, "data") || same_key(key, data_content);
   }
   json_object_foreach(new_settings, key, value) {
     if (json_is_null(value) || find(old_settings, key) || listed(may_differ, key)) continue;
@@ -117,8 +125,8 @@ cvy_status cvy_settings_compare(const char *old_json, const char *new_json, cons
     if (!null_before) add_difference(&differences, key, NULL, value);
   }
   CVY_REQUIRE(!differences.failed, CVY_E_MEMORY, "no memory to compare settings");
-  CVY_REQUIRE(differences.size == 0, CVY_E_MISMATCH, "settings have changed, the run cannot be resumed (%s)",
-              cvy_text_get(&differences));
+  CVY_REQUIRE(differences.size == 0, CVY_E_MISMATCH, "settings have changed, the run cannot be resumed (%s)%s",
+              cvy_text_get(&differences), data_changed ? other_data : "");
 fail:
   cvy_text_clear(&differences);
   json_decref(old_settings);

@@ -390,6 +390,9 @@ CHECK_TEST(settings) {
        NULL}, /* the same images */
       {"{\"data\":\"/a\",\"data_content\":\"1f\"}", "{\"data\":\"/b\",\"data_content\":\"2f\"}",
        "data: \"/a\" in the checkpoint, \"/b\" now"},
+      {"{\"data\":\"/a\",\"data_content\":\"1f\"}", "{\"data\":\"/a\",\"data_content\":\"2f\"}",
+       "\"2f\" now). To go on with other data, begin a run with the weights of this one: --init-from FILE, and"},
+      {"{\"data\":\"/a\"}", "{\"data\":\"/b\"}", "classes are others --init-skip GLOBS"},
       {"{\"a-b\":1}", "{\"a_b\":2}", "a-b: 1 in the checkpoint, 2 now"},
   };
   check_ok(cvy_settings_compare("{\"split\":[1,2],\"math_used\":[\"tf32\"]}", "{\"split\":\"even\"}",
@@ -397,9 +400,11 @@ CHECK_TEST(settings) {
   check_fails(cvy_settings_compare("{\"bn\":\"sync\"}", "{\"bn\":\"ghost:4\"}", cvy_settings_may_differ_any_split),
               CVY_E_MISMATCH, "bn");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    if (cases[i].text)
+    if (cases[i].text) {
+      check_log_clear();
       check_fails(cvy_settings_compare(cases[i].was, cases[i].is, NULL), CVY_E_MISMATCH, cases[i].text);
-    else check_ok(cvy_settings_compare(cases[i].was, cases[i].is, NULL));
+      assert_int_equal(check_log_contains("--init-from"), strstr(cases[i].was, "\"data\"") != NULL);
+    } else check_ok(cvy_settings_compare(cases[i].was, cases[i].is, NULL));
   }
   static const char *const fixed[] = {"model",      "data",     "batch",    "lr",           "seed", "bn",
                                       "split",      "momentum", "nesterov", "weight_decay", "init", "init_from",
