@@ -402,10 +402,12 @@ CHECK_TEST(stop_flag) {
 /* A last batch of one sample, or groups that leave one, in front of batchnorm on 1x1 images: refused before step 0. */
 CHECK_TEST(single_statistics) {
   static const struct {
+    const char *devices;
     int batch, ghost, samples;
-    bool good;
-  } cases[] = {{8, 0, 24, true}, {8, 0, 25, false}, {1, 0, 24, false},
-               {8, 3, 24, true}, {7, 3, 21, false}, {8, 3, 28, false}};
+    bool good, drops; /* --drop-last helps */
+  } cases[] = {{"", 8, 0, 24, true, false},    {"", 8, 0, 25, false, true},   {"", 1, 0, 24, false, false},
+               {"", 8, 3, 24, true, false},    {"", 7, 3, 21, false, false},  {"", 8, 3, 28, false, true},
+               {"*2", 2, 0, 24, false, false}, {"*2", 4, 0, 24, true, false}, {"*2", 4, 0, 26, false, true}};
   for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
     cvy_net *const net = check_net(d, 1, 4, 4);
     cvy_node x = cvy_net_conv2d(net, cvy_net_input(net), "0", &(cvy_conv2d_spec){.filters = 16, .kernel = {4, 4}});
@@ -413,12 +415,16 @@ CHECK_TEST(single_statistics) {
     const cvy_data *const data = check_data(d, check_text("synthetic:%d:4x4x1", cases[i].samples));
     const cvy_team_params params = {
         .batch = cases[i].batch, .bn = cases[i].ghost ? CVY_BN_GHOST : CVY_BN_DEVICE, .ghost = cases[i].ghost};
-    cvy_team *const team = check_team(d, check_devices(d, ""), net, &params, 0, data);
+    cvy_team *const team = check_team(d, check_devices(d, cases[i].devices), net, &params, 0, data);
     cvy_train_result out;
     check_log_clear();
     const cvy_status status = cvy_train(team, data, &(cvy_train_params){.epochs = 1}, &out);
     if (status != (cases[i].good ? CVY_OK : CVY_E_ARGUMENT)) check_fail(d, "case %d: %s", i, cvy_status_name(status));
-    if (!cases[i].good) assert_true(check_log_contains("another batch size") && !check_log_contains("step 0"));
+    if (!cases[i].good) {
+      assert_true(check_log_contains("batchnorm '1' sees") && check_log_contains("another batch size"));
+      assert_false(check_log_contains("step 0"));
+    }
+    assert_int_equal(check_log_contains("(--drop-last)"), cases[i].drops);
     check_case_end(d);
   }
 }
