@@ -26,26 +26,25 @@ static bool ends_with(const char *path, const char *ending) {
 
 typedef struct kind {
   const char *name, *advice; /* advice: how it becomes weights, or what else it is for; with %s for the path, or NULL */
+  bool for_networks;         /* the advice holds where a network is wanted, too */
   bool of_torch;             /* a module that has it can be exported */
 } kind;
 
-static const kind torch_zip = {.name = "a file of torch.save (a ZIP archive with a pickle)",
-                               .advice =
-                                   "in Python: import torch, safetensors.torch; "
-                                   "safetensors.torch.save_file(torch.load('%s', map_location='cpu'), "
-                                   "'weights.safetensors')",
-                               .of_torch = true};
-static const kind torch_pickle = {.name = "a pickle of Python, as older versions of torch.save write it",
-                                  .advice =
-                                      "in Python: import torch, safetensors.torch; "
-                                      "safetensors.torch.save_file(torch.load('%s', map_location='cpu'), "
-                                      "'weights.safetensors')",
-                                  .of_torch = true};
+/* Of files that torch.load reads. */
+static const char by_torch_load[] =
+    "in Python: import torch, safetensors.torch; "
+    "safetensors.torch.save_file(torch.load('%s', map_location='cpu'), 'weights.safetensors')";
+
+static const kind torch_zip = {
+    .name = "a file of torch.save (a ZIP archive with a pickle)", .advice = by_torch_load, .of_torch = true};
+static const kind torch_pickle = {
+    .name = "a pickle of Python, as older versions of torch.save write it", .advice = by_torch_load, .of_torch = true};
 static const kind torch_script = {.name = "a TorchScript archive (torch.jit.save)",
                                   .advice =
                                       "in Python: import torch, safetensors.torch; "
-                                      "safetensors.torch.save_file(torch.jit"
-                                      ".load('%s', map_location='cpu').state_dict(), 'weights.safetensors')",
+                                      "safetensors.torch.save_file(torch.jit.load('%s', "
+                                      "map_location='cpu').state_dict(), "
+                                      "'weights.safetensors')",
                                   .of_torch = true};
 static const kind torch_program = {.name = "an ExportedProgram of torch.export",
                                    .advice = "export the module with torch.onnx.export",
@@ -53,43 +52,46 @@ static const kind torch_program = {.name = "an ExportedProgram of torch.export",
 static const kind npz = {.name = "an archive of NumPy arrays (.npz)",
                          .advice =
                              "in Python: import numpy, safetensors.numpy; "
-                             "safetensors.numpy.save_file(dict(numpy.load('%s'"
-                             ")), 'weights.safetensors')"};
+                             "safetensors.numpy.save_file(dict(numpy.load('%s')), 'weights.safetensors')"};
 static const kind npy = {.name = "one array of NumPy (.npy)",
                          .advice =
-                             "in Python: import numpy, safetensors.numpy; safetensors.numpy.save_file({'NAME': "
-                             "numpy.load('%s')}, 'weights.safetensors')"};
+                             "in Python: import numpy, safetensors.numpy; "
+                             "safetensors.numpy.save_file({'NAME': numpy.load('%s')}, 'weights.safetensors')"};
 static const kind keras_zip = {.name = "a model of Keras (.keras)",
                                .advice =
                                    "in Python: import keras; keras.models.load_model('%s').export('net.onnx', "
-                                   "format='onnx'), then --model net.onnx"};
+                                   "format='onnx'), then --model net.onnx",
+                               .for_networks = true};
 static const kind hdf5 = {.name = "an HDF5 file, as Keras writes weights and models (.h5)",
                           .advice =
                               "in Python: build or load the model with Keras, model.export('net.onnx', format='onnx'), "
-                              "then "
-                              "--model net.onnx"};
-static const kind zip = {.name = "a ZIP archive", .advice = "unpack it first: unzip '%s'"};
+                              "then --model net.onnx",
+                          .for_networks = true};
+static const kind zip = {.name = "a ZIP archive", .advice = "unpack it first: unzip '%s'", .for_networks = true};
 static const kind lfs = {.name = "a pointer of Git LFS, not the file itself",
-                         .advice = "in its repository: git lfs pull --include '%s'"};
+                         .advice = "in its repository: git lfs pull --include '%s'",
+                         .for_networks = true};
 static const kind gguf = {.name = "a GGUF file (llama.cpp)"};
 static const kind shards = {.name = "the index of weights in several files (index.json)",
                             .advice =
-                                "in Python, in its folder: import glob, safetensors.torch as s; s.save_file({k: v for "
-                                "f in "
-                                "glob.glob('*-of-*.safetensors') for k, v in s.load_file(f).items()}, "
-                                "'weights.safetensors')"};
+                                "in Python, in its folder: import glob, safetensors.torch as s; "
+                                "s.save_file({k: v for f in glob.glob('*-of-*.safetensors') "
+                                "for k, v in s.load_file(f).items()}, 'weights.safetensors')"};
 static const kind json = {.name = "a JSON file"};
 static const kind darknet = {.name = "weights of Darknet"};
 static const kind page = {.name = "a web page, not what a link leads to",
-                          .advice = "download the file itself; a page of a hub needs its address for downloads"};
-static const kind gzip = {.name = "a file packed by gzip", .advice = "unpack it first: gunzip '%s'"};
-static const kind tar = {.name = "a tar archive", .advice = "unpack it first: tar xf '%s'"};
+                          .advice = "download the file itself; a page of a hub needs its address for downloads",
+                          .for_networks = true};
+static const kind gzip = {
+    .name = "a file packed by gzip", .advice = "unpack it first: gunzip '%s'", .for_networks = true};
+static const kind tar = {.name = "a tar archive", .advice = "unpack it first: tar xf '%s'", .for_networks = true};
 static const kind tflite = {.name = "a model of TensorFlow Lite"};
 static const kind onnx = {.name = "an ONNX file", .advice = "it has the network, too: --model '%s'"};
 static const kind weights = {.name = "a safetensors file: weights without a network",
                              .advice =
                                  "give the network's name or ONNX file to --model, and this file to --weights or "
-                                 "--init-from"};
+                                 "--init-from",
+                             .for_networks = true};
 
 static const kind *kind_of_zip(head h) {
   if (holds(h, ".npy")) return &npz;
@@ -143,12 +145,9 @@ bool cvy_file_format(const void *bytes, size_t n, const char *path, bool wants_n
       find((head){bytes, n < CVY_FILE_FORMAT_BYTES ? n : CVY_FILE_FORMAT_BYTES}, path, wants_network);
   if (!found) return false;
   cvy_text_add(out, "it is %s", found->name);
-  const bool unpacks = found == &zip || found == &gzip || found == &tar || found == &lfs || found == &page;
-  const char *const advice = !wants_network || unpacks || found == &weights || found == &keras_zip || found == &hdf5
-                                 ? found->advice
+  const char *const advice = !wants_network || found->for_networks ? found->advice
                              : found->of_torch ? "in Python: build the module, load the file into it, and export it "
-                                                 "with "
-                                                 "torch.onnx.export"
+                                                 "with torch.onnx.export"
                                                : NULL;
   const char *const place = advice ? strstr(advice, "%s") : NULL;
   if (place) cvy_text_add(out, "; %.*s%s%s", (int)(place - advice), advice, path, place + 2);
