@@ -229,44 +229,41 @@ static bool take_off(const char *name, char out[NAME_BYTES]) {
 static void find_prefix(reader *r) {
   const int n = cvy_st_count(r->file);
   const char *first = NULL;
-  char plain[NAME_BYTES], own[NAME_BYTES];
+  char own[NAME_BYTES];
   for (int i = 0; i < r->layout->n_params && !first; i++)
     if (!r->layout->params[i].fixed) first = r->layout->params[i].name;
   if (!first) return;
   (void)take_off(first, own);
   const size_t length = strlen(own);
+  const char *found = NULL;
   size_t before = 0;
   for (int i = 0; i < n; i++) {
-    (void)take_off(cvy_st_get(r->file, i)->name, plain);
+    const char *const plain = r->plain[i];
     const size_t all = strlen(plain);
     if (strcmp(plain, own) == 0) return;
     if (all <= length + 1 || plain[all - length - 1] != '.' || strcmp(plain + all - length, own) != 0) continue;
-    if (before) return; /* two of them */
+    if (found) return; /* two of them */
+    found = plain;
     before = all - length;
-    memcpy(r->prefix, plain, before);
   }
-  r->prefix[before] = '\0';
-  for (int i = 0; i < n && before; i++) {
-    (void)take_off(cvy_st_get(r->file, i)->name, plain);
-    if (strncmp(plain, r->prefix, before) != 0) r->prefix[0] = '\0';
-  }
+  for (int i = 0; i < n && found; i++)
+    if (strncmp(r->plain[i], found, before) != 0) return;
+  if (found) memcpy(r->prefix, found, before);
 }
 
 static cvy_status read_names(reader *r) {
   cvy_status status = CVY_OK;
-  char plain[NAME_BYTES];
   const int n = cvy_st_count(r->file);
   r->used = cvy_calloc((size_t)n, sizeof *r->used);
-  CVY_REQUIRE(r->used, CVY_E_MEMORY, "no memory to read the weights of %s", r->path);
-  for (int i = 0; i < n; i++) r->n_wrapped += take_off(cvy_st_get(r->file, i)->name, plain);
-  find_prefix(r);
-  if (r->n_wrapped == 0 && !r->prefix[0]) return CVY_OK;
   r->plain = cvy_calloc((size_t)n, sizeof *r->plain);
-  CVY_REQUIRE(r->plain, CVY_E_MEMORY, "no memory to read the weights of %s", r->path);
-  for (int i = 0; i < n; i++) {
-    (void)take_off(cvy_st_get(r->file, i)->name, plain);
-    memcpy(r->plain[i], plain + strlen(r->prefix), strlen(plain) - strlen(r->prefix) + 1);
-  }
+  CVY_REQUIRE(r->used && r->plain, CVY_E_MEMORY, "no memory to read the weights of %s", r->path);
+  for (int i = 0; i < n; i++) r->n_wrapped += take_off(cvy_st_get(r->file, i)->name, r->plain[i]);
+  find_prefix(r);
+  const size_t before = strlen(r->prefix);
+  for (int i = 0; i < n && before; i++) memmove(r->plain[i], r->plain[i] + before, strlen(r->plain[i] + before) + 1);
+  if (r->n_wrapped > 0 || before) return CVY_OK;
+  cvy_free(r->plain);
+  r->plain = NULL;
 fail:
   return status;
 }
@@ -289,7 +286,7 @@ static const cvy_st_tensor *find(const reader *r, const char *name) {
 
 static void say_wrapped(const reader *r) {
   if (r->prefix[0]) cvy_log_info("%s: all names begin with '%s', which is taken off", r->path, r->prefix);
-  for (int i = 0; r->n_wrapped > 0 && r->plain && i < cvy_st_count(r->file); i++) {
+  for (int i = 0; r->n_wrapped > 0 && i < cvy_st_count(r->file); i++) {
     const char *const name = cvy_st_get(r->file, i)->name;
     if (strcmp(name, r->plain[i]) == 0) continue;
     cvy_log_info(

@@ -319,6 +319,14 @@ CHECK_TEST(wrapped) {
   check_ok(cvy_st_write(path, more, pack.n + 1, NULL, 0));
   check_fails(cvy_weights_load(to.layout, path, false, to.w, to.running, &to.n_batches), CVY_E_MISMATCH,
               "has a tensor 'module.0.weight', which");
+  /* two networks in one file: neither name is the prefix of all */
+  for (int t = 0; t < pack.n; t++) {
+    snprintf(more[t].name, sizeof more->name, "network.%.100s", pack.tensors[t].name);
+  }
+  snprintf(more[pack.n].name, sizeof more->name, "a.%.100s", pack.tensors[0].name);
+  check_ok(cvy_st_write(path, more, pack.n + 1, NULL, 0));
+  check_fails(cvy_weights_load(to.layout, path, false, to.w, to.running, &to.n_batches), CVY_E_MISMATCH,
+              "has no tensor '0.weight'");
   cvy_free(more);
   cvy_weights_pack_clear(&pack);
 }
