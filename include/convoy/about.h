@@ -21,7 +21,7 @@ enum { CVY_INPUT_CHANNELS_MOST = 16 };
  *    "input":[channels,height,width],"mean":[…],"model":"lenet","png16":"scale","size":[size_h,size_w]}
  * Of these class_names, deviation and mean, exif, graph, gray, model, png16 and size are there if they are set; other
  * keys are ignored. */
-typedef struct cvy_model_facts {
+typedef struct cvy_model_info {
   const char *model; /* "resnet18", "lenet", an ONNX file as the user named it; NULL: a network of the program's own */
   uint64_t graph;    /* cvy_net_fingerprint of an ONNX file's network; 0: none */
   int channels, height, width, classes;
@@ -33,12 +33,12 @@ typedef struct cvy_model_facts {
   /* x = (byte / 255 - mean[c]) / deviation[c]; n_channels 0: byte / 255. */
   int n_channels;
   float mean[CVY_INPUT_CHANNELS_MOST], deviation[CVY_INPUT_CHANNELS_MOST];
-} cvy_model_facts;
+} cvy_model_info;
 
 /* Reads the facts of a file, and nothing else of it. *out NULL with CVY_OK: it has none. CVY_E_IO · CVY_E_FORMAT: no
  * such file, or values that cannot be · CVY_E_MEMORY. */
-cvy_status cvy_model_facts_read(const char *path, cvy_model_facts **out);
-void cvy_model_facts_free(cvy_model_facts **facts);
+cvy_status cvy_model_info_read(const char *path, cvy_model_info **out);
+void cvy_model_info_free(cvy_model_info **info);
 #ifdef __cplusplus
 }
 #endif

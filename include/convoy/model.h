@@ -3,7 +3,7 @@
  *
  *   cvy_model *model;
  *   cvy_model_open("w.safetensors", "auto", NULL, &model);       // on all GPUs, else the CPU
- *   const cvy_model_facts *facts = cvy_model_get_facts(model);   // classes, sizes, names
+ *   const cvy_model_info *facts = cvy_model_get_facts(model);   // classes, sizes, names
  *   cvy_model_predict(model, pixels, n, probabilities);          // n x h x w x c bytes → n x classes
  *   cvy_model_close(&model);
  *
@@ -27,16 +27,16 @@ extern "C" {
  * that no device takes memory for a network that is not in the file. Where the model is an ONNX file, it is the one of
  * that name or, if there is none, the one beside `path`. Errors as of cvy_net_open and cvy_team_load; CVY_E_MISMATCH
  * also: the ONNX file has another graph than the facts tell. */
-cvy_status cvy_model_net(const char *path, const cvy_model_facts *facts, cvy_net **out);
+cvy_status cvy_model_net(const char *path, const cvy_model_info *info, cvy_net **out);
 
 /* A trained network on devices, ready for predictions. One thread at a time. */
 typedef struct cvy_model cvy_model;
 /* Zero means the default everywhere. */
 typedef struct cvy_model_params {
-  int batch;                    /* samples at a time, all devices together, for which memory is planned; 0: 256 */
-  const cvy_model_facts *facts; /* for a file that has none; of an ONNX file what it does not say, 0 else; copied */
-  const char *model;            /* an ONNX file instead of the one that the file names; NULL: that one */
-  const char *conv_algo;        /* as in cvy_team_params */
+  int batch;                  /* samples at a time, all devices together, for which memory is planned; 0: 256 */
+  const cvy_model_info *info; /* for a file that has none; of an ONNX file what it does not say, 0 else; copied */
+  const char *model;          /* an ONNX file instead of the one that the file names; NULL: that one */
+  const char *conv_algo;      /* as in cvy_team_params */
   cvy_math math;
   const cvy_stop *stop; /* requested: a prediction ends with CVY_E_INTERRUPTED; borrowed */
 } cvy_model_params;
@@ -48,7 +48,7 @@ typedef struct cvy_model_params {
 cvy_status cvy_model_open(const char *path, const char *devices, const cvy_model_params *params, cvy_model **out);
 void cvy_model_close(cvy_model **model);
 /* Borrowed until the model is closed, as the devices. */
-const cvy_model_facts *cvy_model_get_facts(const cvy_model *model);
+const cvy_model_info *cvy_model_get_facts(const cvy_model *model);
 const cvy_devices *cvy_model_devices(const cvy_model *model);
 /* Probabilities of n samples (n, height, width, channels) of bytes → n x classes, by the pass of cvy_team_classify: the
  * same numbers as of an evaluation with the same batch on the same devices. Samples beyond a batch go in further

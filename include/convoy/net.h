@@ -175,9 +175,9 @@ cvy_status cvy_net_resnet50(int channels, int height, int width, int classes, cv
 cvy_status cvy_net_model(const char *name, int channels, int height, int width, int classes, cvy_net **out);
 
 /* How bytes reach the network that the facts describe: cvy_team_params.input, without augmentation. Pure. */
-cvy_input_params cvy_model_input(const cvy_model_facts *facts);
+cvy_input_params cvy_model_input(const cvy_model_info *info);
 /* A data set's class of this name may be class i of the facts, which may hold it cut off (cvy_team_describe). Pure. */
-bool cvy_model_class_is(const cvy_model_facts *facts, int i, const char *name);
+bool cvy_model_class_is(const cvy_model_info *info, int i, const char *name);
 
 /* First values of the parameters (team.h: cvy_team_init). NET: those that the network brings along. */
 typedef enum cvy_init_kind {
@@ -190,9 +190,9 @@ typedef enum cvy_init_kind {
 /* After finish, and before another thread knows the net: a parameter ("0.weight"), or a batch normalisation's
  * "1.running_mean" or "1.running_var", brings these n values along, in files' shape and order; they are copied.
  * CVY_E_ARGUMENT: no such name, or another count · CVY_E_MEMORY. */
-cvy_status cvy_net_bring(cvy_net *net, const char *name, const float *values, size_t n);
+cvy_status cvy_net_set_values(cvy_net *net, const char *name, const float *values, size_t n);
 /* True if every parameter brings a value along. */
-bool cvy_net_brings_all(const cvy_net *net);
+bool cvy_net_has_all_values(const cvy_net *net);
 /* The reason why training this network is not training the one that its file was made from, for a message; NULL: none
  * is known. *bars (may be NULL): cvy_train refuses the network. Predictions are the file's either way. Borrowed. */
 const char *cvy_net_caveat(const cvy_net *net, bool *bars);

@@ -28,7 +28,7 @@ bool cvy_onnx_is_file(const char *model);
  * CVY_E_MEMORY · CVY_E_UNSUPPORTED. */
 cvy_status cvy_onnx_input(const char *path, int shape[3]);
 
-/* The network of a file, finished, with the file's values as those that it brings along (cvy_net_bring). channels,
+/* The network of a file, finished, with the file's values as those that it brings along (cvy_net_set_values). channels,
  * height and width are those of its input; 0: as the file has them. A softmax or sigmoid at the end is left out, since
  * training wants logits (cvy_net_ending). External data are read from the file's own folder alone.
  * All nodes that cannot be taken are logged, with name, operator and reason, and then CVY_E_UNSUPPORTED is returned.

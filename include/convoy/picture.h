@@ -19,7 +19,7 @@ extern "C" {
  * a picture that EXIF turns, which is ignored (facts->exif_rotate).
  * CVY_E_IO · CVY_E_FORMAT: broken, cut off, another format, or this build has no library for it · CVY_E_MISMATCH: no
  * picture fits the network · CVY_E_MEMORY. */
-cvy_status cvy_picture_read(const char *path, const cvy_model_facts *facts, uint8_t *pixels);
+cvy_status cvy_picture_read(const char *path, const cvy_model_info *info, uint8_t *pixels);
 
 /* Pictures to predict, in the order of the calls. */
 typedef struct cvy_picture_list cvy_picture_list;
@@ -35,7 +35,7 @@ int cvy_picture_list_count(const cvy_picture_list *list);
 /* "photo.jpg", "t10k-images-idx3-ubyte[17]": borrowed from the list until the next picture is added. */
 const char *cvy_picture_list_name(const cvy_picture_list *list, int i);
 /* As cvy_picture_read; each warning names the first picture of the list. */
-cvy_status cvy_picture_list_read(cvy_picture_list *list, int i, const cvy_model_facts *facts, uint8_t *pixels);
+cvy_status cvy_picture_list_read(cvy_picture_list *list, int i, const cvy_model_info *info, uint8_t *pixels);
 
 #ifdef __cplusplus
 }

@@ -174,7 +174,7 @@ int cvy_team_size(const cvy_team *team);
 typedef struct cvy_init_params {
   /* D2L: weights N(0, 0.01²) · HE: N(0, 2/fan_in) · XAVIER: uniform in ±sqrt(6/(fan_in + fan_out)), torch's
    * xavier_uniform_ · TORCH: PyTorch's defaults for Conv2d and Linear: weights and biases uniform in ±1/sqrt(fan_in) ·
-   * NET: the values that the network brings along (cvy_net_bring), CVY_E_ARGUMENT if it lacks a parameter.
+   * NET: the values that the network brings along (cvy_net_set_values), CVY_E_ARGUMENT if it lacks a parameter.
    * Else biases 0; BN weight 1, bias 0, running mean 0, variance 1. */
   cvy_init_kind kind;
   uint64_t seed;
@@ -198,7 +198,7 @@ cvy_status cvy_team_save(cvy_team *team, const char *path);
  * classes bytes that are not UTF-8, control characters, and characters that end lines or turn the direction of writing,
  * become \xb9 (one for each byte), and what is behind 1023 bytes is cut off. CVY_E_ARGUMENT: an impossible value, or
  * names of classes that are equal then · CVY_E_MISMATCH: the team's network has another input or other outputs. */
-cvy_status cvy_team_describe(cvy_team *team, const cvy_model_facts *facts);
+cvy_status cvy_team_describe(cvy_team *team, const cvy_model_info *facts);
 
 /* Copies parameter `name` as device `device` holds it, in PyTorch's order, to out (elems of cvy_param_info). Waits for
  * steps under way. If that device is lost, in this call or earlier, it warns and takes another device's copy, which has

@@ -95,12 +95,12 @@ typedef struct cvy_epoch_result {
 } cvy_epoch_result;
 
 /* Answers to all samples of a set. */
-typedef struct cvy_train_answers {
+typedef struct cvy_train_predictions {
   cvy_set set;
   int epoch;                  /* after which, or in which if the run ended there; from 0 */
-  const float *probabilities; /* n x classes of the network, as cvy_team_classify has them; for convoy/answers.h */
+  const float *probabilities; /* n x classes of the network, as cvy_team_classify has them; for convoy/predictions.h */
   const cvy_eval_result *result;
-} cvy_train_answers;
+} cvy_train_predictions;
 
 typedef struct cvy_train_params {
   int epochs;               /* 0 = 10 */
@@ -146,7 +146,7 @@ typedef struct cvy_train_params {
   void (*on_event)(void *user, const cvy_team_event *event, int epoch);
   /* After each evaluation, before on_epoch, on every node of a fleet; all is borrowed for the call. If one node of a
    * fleet wants them, all of them make them. NULL: none, and evaluation keeps no probabilities. */
-  void (*on_answers)(void *user, const cvy_train_answers *answers);
+  void (*on_predictions)(void *user, const cvy_train_predictions *answers);
   /* The last step is done, and whatever comes behind it (an evaluation, precise_bn) has not begun: a callback that
    * saves the weights (cvy_team_save) loses nothing if that fails. Once, on every node of a fleet. NULL: none. */
   void (*on_trained)(void *user);

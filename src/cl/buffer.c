@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "src/cl/paper_notes.h"
+#include "src/cl/dry_run_notes.h"
 
 /* NVIDIA's driver hangs or fails in fills of 2 GiB and more (pyopencl's issue 395). */
 enum { FILL_PIECE_BYTES = 256 << 20 };
@@ -63,7 +63,9 @@ static cvy_status memory_failed(const cvy_device *device, size_t size_bytes, cl_
  * of 1.0. This is advice: failures are ignored. */
 static void advise_huge_pages(cvy_device *device, cvy_buffer *buffer) {
 #ifdef MADV_HUGEPAGE
-  if (!device->facts.cpu_shaped || !device->facts.host_unified || buffer->size_bytes < HUGE_PAGES_FROM_BYTES) return;
+  if (!device->capabilities.cpu_shaped || !device->capabilities.host_unified ||
+      buffer->size_bytes < HUGE_PAGES_FROM_BYTES)
+    return;
   cl_int code;
   char *const at = clEnqueueMapBuffer(device->transfer.cl, buffer->cl, CL_TRUE, CL_MAP_READ, 0, buffer->size_bytes, 0,
                                       NULL, NULL, &code);
@@ -86,7 +88,7 @@ cvy_status cvy_buffer_create(cvy_device *device, size_t size_bytes, cvy_buffer *
   if (size_bytes > device->info.max_alloc_bytes) return memory_failed(device, size_bytes, CL_INVALID_BUFFER_SIZE);
   buffer = buffer_new(device, size_bytes);
   CVY_REQUIRE(buffer, CVY_E_MEMORY, "no memory for a buffer object");
-  if (device->paper) goto done;
+  if (device->dry_run) goto done;
   cvy_device_beat(device);
   buffer->cl = clCreateBuffer(device->context, CL_MEM_READ_WRITE, size_bytes, NULL, &code);
   cvy_device_beat(device);
@@ -127,7 +129,7 @@ cvy_status cvy_buffer_slice(cvy_buffer *root, size_t offset_bytes, size_t size_b
   slice->root = root;
   atomic_fetch_add(&root->refs, 1);
   const cl_buffer_region region = {.origin = slice->offset_bytes, .size = size_bytes};
-  if (device->paper) goto done;
+  if (device->dry_run) goto done;
   cvy_device_beat(device);
   slice->cl = clCreateSubBuffer(root->cl, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &region, &code);
   cvy_device_beat(device);
@@ -191,7 +193,7 @@ cvy_status cvy_buffer_write(cvy_queue *queue, cvy_buffer *buffer, size_t offset_
   const cl_event *list;
   cl_event made;
   CVY_TRY(range_check(queue, buffer, offset_bytes, size_bytes, "a write"));
-  if (queue->device->paper && !event) return CVY_OK; /* its buffers hold nothing, and a plan counts no constants */
+  if (queue->device->dry_run && !event) return CVY_OK; /* its buffers hold nothing, and a plan counts no constants */
   CVY_TRY(cvy_event_list(queue, wait, &n, &list));
   if (size_bytes == 0 && !event) return CVY_OK;
   if (size_bytes == 0) return cvy_queue_marker(queue, event);
@@ -232,7 +234,7 @@ cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_b
   CVY_REQUIRE(offset_bytes % 4 == 0 && size_bytes % 4 == 0, CVY_E_ARGUMENT,
               "%s: a fill of %zu bytes at %zu: both must be multiples of 4", queue->device->label, size_bytes,
               offset_bytes);
-  if (device->paper) return cvy_paper_note(device, "", "fill", NULL, NULL, 0, size_bytes);
+  if (device->dry_run) return cvy_dry_run_note(device, "", "fill", NULL, NULL, 0, size_bytes);
   for (size_t done = 0; done < size_bytes; done += FILL_PIECE_BYTES) {
     const size_t piece = size_bytes - done < FILL_PIECE_BYTES ? size_bytes - done : FILL_PIECE_BYTES;
     CVY_CL(device->label, clEnqueueFillBuffer(queue->cl, buffer->cl, &pattern, sizeof pattern, offset_bytes + done,
@@ -253,7 +255,7 @@ cvy_status cvy_buffer_copy(cvy_queue *queue, cvy_buffer *src, size_t src_offset,
   CVY_TRY(range_check(queue, src, src_offset, size_bytes, "a copy"));
   CVY_TRY(range_check(queue, dst, dst_offset, size_bytes, "a copy"));
   if (size_bytes == 0) return CVY_OK;
-  if (device->paper) return cvy_paper_note(device, "", "copy", NULL, NULL, 0, 2 * size_bytes);
+  if (device->dry_run) return cvy_dry_run_note(device, "", "copy", NULL, NULL, 0, 2 * size_bytes);
   CVY_CL(device->label, clEnqueueCopyBuffer(queue->cl, src->cl, dst->cl, src_offset, dst_offset, size_bytes, 0, NULL,
                                             cvy_profile_notes(device) ? &made : NULL));
   CVY_TRY(note_times(queue, CVY_COMMAND_KERNEL, "copy", size_bytes, made));

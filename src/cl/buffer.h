@@ -33,9 +33,10 @@ cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_b
 cvy_status cvy_buffer_copy(cvy_queue *queue, cvy_buffer *src, size_t src_offset, cvy_buffer *dst, size_t dst_offset,
                            size_t size_bytes);
 
-/* For devices that share the host's memory (facts.host_unified): maps the buffer's first size_bytes for reading,
- * without a copy. The caller may read *host from the event's completion until cvy_buffer_unmap, which is pending on
- * return; a command that writes the buffer must be ordered behind that. One mapping of a buffer at a time. */
+/* For devices that share the host's memory (host_unified of its capabilities): maps the buffer's first size_bytes for
+ * reading, without a copy. The caller may read *host from the event's completion until cvy_buffer_unmap, which is
+ * pending on return; a command that writes the buffer must be ordered behind that. One mapping of a buffer at a
+ * time. */
 cvy_status cvy_buffer_map(cvy_queue *queue, cvy_buffer *buffer, size_t size_bytes, cvy_event *wait, void **host,
                           cvy_event **event);
 cvy_status cvy_buffer_unmap(cvy_queue *queue, cvy_buffer *buffer, void *host);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "src/base/clock.h"
-#include "src/cl/paper_notes.h"
+#include "src/cl/dry_run_notes.h"
 
 typedef struct profiled {
   cl_event event, before; /* before NULL: the command's own times; else from the end of `before` to that of `event` */
@@ -40,7 +40,7 @@ static _Thread_local struct {
 
 void cvy_profile_scope(cvy_device *device, int scope) {
   if (device->profiling) now.scope = scope;
-  if (device->paper) cvy_paper_scope(device, scope);
+  if (device->dry_run) cvy_dry_run_scope(device, scope);
 }
 
 void cvy_profile_step(cvy_device *device, long step, bool noted) {

@@ -10,7 +10,7 @@
 #include "src/cl/compile/compile_faults.h"
 #include "src/cl/compile/compilers.h"
 #include "src/cl/opencl.h"
-#include "src/cl/paper_notes.h"
+#include "src/cl/dry_run_notes.h"
 
 /* The value to which an argument was last set. A buffer lists the slots that hold it (cvy_buffer.holders). */
 struct cvy_arg_slot {
@@ -103,7 +103,7 @@ cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *n
   kernel->name = cvy_strdup(name);
   CVY_REQUIRE(kernel->file && kernel->name, CVY_E_MEMORY, "no memory for the kernel %s", name);
   kernel->is_forward = strstr(name, "forward") != NULL;
-  if (device->paper) goto done;
+  if (device->dry_run) goto done;
   CVY_TRY(cvy_program_options(device, defines, n_defines, &options));
   CVY_TRY(cvy_compile_fault_check(device, file, name, options.data));
   kernel->options = options.data;
@@ -261,9 +261,9 @@ static cvy_status geometry_check(const cvy_kernel *kernel, const cvy_grid *grid,
                 "%s: %s:%s: no local size given, the kernel is compiled for %zux%zux%zu", device->label, kernel->file,
                 kernel->name, required[0], required[1], required[2]);
   }
-  CVY_REQUIRE(kernel->static_local_bytes + local_bytes <= device->facts.local_bytes, CVY_E_ARGUMENT,
+  CVY_REQUIRE(kernel->static_local_bytes + local_bytes <= device->capabilities.local_bytes, CVY_E_ARGUMENT,
               "%s: %s:%s: %zu bytes of local memory needed, the device has %zu", device->label, kernel->file,
-              kernel->name, kernel->static_local_bytes + local_bytes, device->facts.local_bytes);
+              kernel->name, kernel->static_local_bytes + local_bytes, device->capabilities.local_bytes);
 fail:
   return status;
 }
@@ -296,8 +296,8 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
   cvy_device_beat(device);
   CVY_REQUIRE(kernel->device == device, CVY_E_ARGUMENT, "%s: %s:%s belongs to another device (%s)", device->label,
               kernel->file, kernel->name, kernel->device->label);
-  if (device->paper)
-    return grid.global[0] ? cvy_paper_note(device, kernel->file, kernel->name, &grid, args, n_args, 0) : CVY_OK;
+  if (device->dry_run)
+    return grid.global[0] ? cvy_dry_run_note(device, kernel->file, kernel->name, &grid, args, n_args, 0) : CVY_OK;
   CVY_TRY(cvy_kernel_make(kernel));
   CVY_REQUIRE(n_args == (int)kernel->n_args, CVY_E_ARGUMENT, "%s: %s:%s got %d arguments, it has %u", device->label,
               kernel->file, kernel->name, n_args, kernel->n_args);
@@ -314,7 +314,7 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
     if (grid.global[i] == 0) grid.global[i] = 1;
     if (grid.local[i] == 0) grid.local[i] = 1;
   }
-  if (device->facts.cpu_shaped) CVY_TRY(turn_row(kernel, &grid));
+  if (device->capabilities.cpu_shaped) CVY_TRY(turn_row(kernel, &grid));
   for (int i = 1; i < 3; i++)
     if (grid.global[i] > 1 || grid.local[i] > 1 || kernel->required[i] > 1) dims = (cl_uint)i + 1;
   const bool wants_event = event || cvy_profile_notes(device) || !kernel->launched;

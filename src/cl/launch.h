@@ -77,7 +77,7 @@ typedef struct cvy_grid {
 cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const cvy_arg *args, int n_args,
                       cvy_event **event);
 
-/* The planned cost of a launch. Call in front of it: a device on paper (paper.h) notes it, others ignore it. */
+/* The planned cost of a launch. Call in front of it: a device on paper (dry_run.h) notes it, others ignore it. */
 typedef struct cvy_launch_work {
   double seconds, fma, bytes; /* multiply-adds; bytes of memory read and written */
   double compute_s, moved; /* of products at the whole rate; bytes by which the time is planned, cached ones in part */

@@ -82,7 +82,7 @@ typedef struct cvy_probe {
 
 struct cvy_device {
   cvy_device_info info; /* of the whole device */
-  cvy_device_facts facts;
+  cvy_capabilities capabilities;
   char label[160];
   cl_device_id id; /* the sub-device if is_part */
   bool is_part, profiling;
@@ -111,7 +111,7 @@ struct cvy_device {
   cvy_matrix_state matrix;
   cvy_device_rates rates;
   cvy_simt_constants simt;
-  struct cvy_paper *paper; /* paper.c; NULL: there is a device */
+  struct cvy_dry_run *dry_run; /* dry_run.c; NULL: there is a device */
   struct {
     bool used;
     cvy_probe works[4];

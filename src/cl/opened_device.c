@@ -10,7 +10,7 @@
 #include "src/cl/devices/capabilities.h"
 #include "src/cl/fft.h"
 #include "src/cl/opencl.h"
-#include "src/cl/paper_notes.h"
+#include "src/cl/dry_run_notes.h"
 
 /* Headers of extensions may be older than drivers. */
 #ifndef CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV
@@ -46,7 +46,7 @@ static cvy_status facts_fill(cvy_device *device) {
   if (clGetDeviceInfo(device->id, CL_DEVICE_SUB_GROUP_SIZES_INTEL, sizeof sizes, sizes, &bytes) == CL_SUCCESS)
     for (size_t i = 0; i < bytes / sizeof *sizes; i++)
       if (!answers.least_subgroup || sizes[i] < (size_t)answers.least_subgroup) answers.least_subgroup = (int)sizes[i];
-  CVY_TRY(cvy_facts_find(info, &answers, device->label, &device->facts));
+  CVY_TRY(cvy_capabilities_find(info, &answers, device->label, &device->capabilities));
   /* rusticl (Mesa 22.3) gives the size of a sub-group for CL_KERNEL_WORK_GROUP_SIZE and runs larger groups all the
    * same, and counts a kernel's local arrays twice in CL_KERNEL_LOCAL_MEM_SIZE. */
   device->kernel_facts_wrong = !strcmp(info->platform_name, "rusticl");
@@ -170,7 +170,7 @@ void cvy_device_close(cvy_device **p) {
   if (device->upload.cl) clFinish(device->upload.cl);
   cvy_events_forget(device);
   cvy_mutex_end(&device->args_lock);
-  cvy_paper_destroy(device);
+  cvy_dry_run_destroy(device);
   cvy_profile_destroy(device);
   cvy_programs_destroy(device);
   cvy_blas_forget(device);
@@ -202,7 +202,7 @@ bool cvy_device_abandon(const cvy_device *device, cvy_pulse *pulse, unsigned lon
 int cvy_devices_abandoned(void) { return atomic_load(&n_abandoned); }
 
 const cvy_device_info *cvy_device_get_info(const cvy_device *device) { return &device->info; }
-const cvy_device_facts *cvy_device_get_facts(const cvy_device *device) { return &device->facts; }
+const cvy_capabilities *cvy_device_get_capabilities(const cvy_device *device) { return &device->capabilities; }
 const char *cvy_device_label(const cvy_device *device) { return device->label; }
 cvy_matrix_state *cvy_device_matrix(cvy_device *device) { return &device->matrix; }
 const cvy_matrix_state *cvy_device_get_matrix(const cvy_device *device) { return &device->matrix; }

@@ -36,8 +36,9 @@ typedef enum cvy_matrix_unit {
   CVY_MATRIX_AMD,    /* MFMA with float32: gfx908, gfx90a, gfx94x, gfx950 */
 } cvy_matrix_unit;
 
-/* Facts by which kernels are chosen; cvy_facts_find (capabilities.h) alone sets them, from the driver's answers. */
-typedef struct cvy_device_facts {
+/* Facts by which kernels are chosen; cvy_capabilities_find (capabilities.h) alone sets them, from the driver's
+ * answers. */
+typedef struct cvy_capabilities {
   /* Wants float16 vectors and one work-item per work-group; false: SIMT. CVY_FORCE_SHAPE=cpu|simt overrides it at
    * opening, for tests and experiments. */
   bool cpu_shaped;
@@ -52,7 +53,7 @@ typedef struct cvy_device_facts {
   int vector_floats;           /* of a CPU-shaped device's vector registers: 8 or 16; -D CVY_VECTOR_FLOATS */
   int sub_group;               /* for kernels that want many registers: -D CVY_SUB_GROUP; 0: the compiler chooses */
   int register_limit;          /* of each work-item: -D CVY_REGISTER_LIMIT; 0: the compiler finds it by itself */
-} cvy_device_facts;
+} cvy_capabilities;
 
 /* Opens a selected device: sub-device if asked, context, queues. `profiling`: queues record event times.
  * CVY_E_DEVICE / CVY_E_UNSUPPORTED (cannot partition like that). Each open is independent (own context), also of the
@@ -60,9 +61,9 @@ typedef struct cvy_device_facts {
  * buffers may be used from another thread when the caller orders the accesses. */
 cvy_status cvy_device_open(const cvy_device_list *list, const cvy_selected_device *selected, bool profiling,
                            cvy_device **out);
-void cvy_device_close(cvy_device **device);                             /* after everything made from it is destroyed */
-const cvy_device_info *cvy_device_get_info(const cvy_device *device);   /* borrowed */
-const cvy_device_facts *cvy_device_get_facts(const cvy_device *device); /* borrowed */
+void cvy_device_close(cvy_device **device);                           /* after everything made from it is destroyed */
+const cvy_device_info *cvy_device_get_info(const cvy_device *device); /* borrowed */
+const cvy_capabilities *cvy_device_get_capabilities(const cvy_device *device); /* borrowed */
 const char *cvy_device_label(const cvy_device *device);
 /* SIMT-shaped kernels are planned by these. */
 typedef struct cvy_device_rates {

@@ -16,7 +16,7 @@ cvy_status cvy_queue_flush(cvy_queue *queue) {
   cvy_status status = CVY_OK;
   cvy_device_beat(queue->device);
   const unsigned long made = atomic_load(&queue->events);
-  if (!queue->device->paper) CVY_CL(queue->device->label, clFlush(queue->cl));
+  if (!queue->device->dry_run) CVY_CL(queue->device->label, clFlush(queue->cl));
   note_flush(queue, made);
 fail:
   cvy_device_beat(queue->device);
@@ -26,7 +26,7 @@ fail:
 cvy_status cvy_queue_finish(cvy_queue *queue) {
   cvy_status status = CVY_OK;
   cvy_device_beat(queue->device);
-  if (!queue->device->paper) CVY_CL(queue->device->label, clFinish(queue->cl));
+  if (!queue->device->dry_run) CVY_CL(queue->device->label, clFinish(queue->cl));
 fail:
   cvy_device_beat(queue->device);
   return status;

@@ -219,16 +219,16 @@ fail:
 int cvy_picture_list_count(const cvy_picture_list *l) { return l->n; }
 const char *cvy_picture_list_name(const cvy_picture_list *l, int i) { return l->items[i].name; }
 
-cvy_status cvy_picture_list_read(cvy_picture_list *l, int i, const cvy_model_facts *facts, uint8_t *pixels) {
+cvy_status cvy_picture_list_read(cvy_picture_list *l, int i, const cvy_model_info *info, uint8_t *pixels) {
   const item *const it = &l->items[i];
   if (it->idx < 0) {
     cvy_picture_oddities odd;
-    const cvy_status status = cvy_picture_read_file(it->name, facts, pixels, &odd);
+    const cvy_status status = cvy_picture_read_file(it->name, info, pixels, &odd);
     if (status == CVY_OK) cvy_picture_say(it->name, &odd, &l->said);
     return status;
   }
   const cvy_idx *const idx = &l->idx[it->idx];
   const int h = idx->dims[1], w = idx->dims[2], c = idx->rank == 4 ? idx->dims[3] : 1;
-  return cvy_picture_fit(it->name, idx->data + (size_t)it->row * (size_t)h * (size_t)w * (size_t)c, h, w, c, facts,
+  return cvy_picture_fit(it->name, idx->data + (size_t)it->row * (size_t)h * (size_t)w * (size_t)c, h, w, c, info,
                          pixels);
 }

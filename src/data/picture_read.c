@@ -11,28 +11,28 @@
 
 /* How a picture becomes the network's input: as in training where the facts tell it, else in the way that fits a shape
  * like the network's: a square is the middle of the picture. */
-static cvy_data_params size_of(const cvy_model_facts *facts) {
-  if (facts->size_h || facts->size_w) return (cvy_data_params){.size_h = facts->size_h, .size_w = facts->size_w};
-  return (cvy_data_params){.size_h = facts->height == facts->width ? -1 : facts->height, .size_w = facts->width};
+static cvy_data_params size_of(const cvy_model_info *info) {
+  if (info->size_h || info->size_w) return (cvy_data_params){.size_h = info->size_h, .size_w = info->size_w};
+  return (cvy_data_params){.size_h = info->height == info->width ? -1 : info->height, .size_w = info->width};
 }
 
 /* `picture` may change. */
-static cvy_status fit(const char *name, cvy_picture *picture, const cvy_model_facts *facts, uint8_t *out) {
+static cvy_status fit(const char *name, cvy_picture *picture, const cvy_model_info *info, uint8_t *out) {
   cvy_status status = CVY_OK;
   cvy_resizer resizer = {0};
-  CVY_REQUIRE(facts->channels == 1 || facts->channels == 3, CVY_E_MISMATCH,
+  CVY_REQUIRE(info->channels == 1 || info->channels == 3, CVY_E_MISMATCH,
               "%s is a picture, and the network takes images of %d channels: pictures have 1 or 3", name,
-              facts->channels);
-  CVY_REQUIRE(cvy_picture_set_channels(picture, facts->channels), CVY_E_MEMORY, "no memory for the pixels of %s", name);
-  if (picture->h == facts->height && picture->w == facts->width) {
+              info->channels);
+  CVY_REQUIRE(cvy_picture_set_channels(picture, info->channels), CVY_E_MEMORY, "no memory for the pixels of %s", name);
+  if (picture->h == info->height && picture->w == info->width) {
     memcpy(out, picture->pixels, (size_t)picture->h * (size_t)picture->w * (size_t)picture->c);
     return CVY_OK;
   }
-  const cvy_data_params params = size_of(facts);
+  const cvy_data_params params = size_of(info);
   const cvy_fit to = cvy_fit_of(&params, picture->h, picture->w);
-  CVY_REQUIRE(to.h == facts->height && to.w == facts->width, CVY_E_MISMATCH,
-              "%s becomes a picture of %dx%d (height, width), the network takes %dx%d", name, to.h, to.w, facts->height,
-              facts->width);
+  CVY_REQUIRE(to.h == info->height && to.w == info->width, CVY_E_MISMATCH,
+              "%s becomes a picture of %dx%d (height, width), the network takes %dx%d", name, to.h, to.w, info->height,
+              info->width);
   CVY_REQUIRE(cvy_resize(&resizer, picture->pixels, picture->h, picture->w, picture->c, &to, out), CVY_E_MEMORY,
               "no memory to resize %s", name);
 fail:
@@ -40,21 +40,21 @@ fail:
   return status;
 }
 
-cvy_status cvy_picture_fit(const char *name, const uint8_t *in, int h, int w, int c, const cvy_model_facts *facts,
+cvy_status cvy_picture_fit(const char *name, const uint8_t *in, int h, int w, int c, const cvy_model_info *info,
                            uint8_t *out) {
   cvy_status status = CVY_OK;
   const size_t bytes = (size_t)h * (size_t)w * (size_t)c;
   cvy_picture picture = {.c = c};
-  if (h == facts->height && w == facts->width && c == facts->channels) {
+  if (h == info->height && w == info->width && c == info->channels) {
     memcpy(out, in, bytes);
     return CVY_OK;
   }
   CVY_REQUIRE(c == 1 || c == 3, CVY_E_MISMATCH,
               "%s is an image of %dx%dx%d (height, width, channels), the network takes %dx%dx%d", name, h, w, c,
-              facts->height, facts->width, facts->channels);
+              info->height, info->width, info->channels);
   CVY_REQUIRE(cvy_picture_reserve(&picture, h, w, c), CVY_E_MEMORY, "no memory for the %zu bytes of %s", bytes, name);
   memcpy(picture.pixels, in, bytes);
-  CVY_TRY(fit(name, &picture, facts, out));
+  CVY_TRY(fit(name, &picture, info, out));
 fail:
   cvy_picture_clear(&picture);
   return status;
@@ -75,17 +75,17 @@ void cvy_picture_say(const char *path, const cvy_picture_oddities *odd, cvy_pict
   said->turned |= odd->turned;
 }
 
-cvy_status cvy_picture_read(const char *path, const cvy_model_facts *facts, uint8_t *pixels) {
+cvy_status cvy_picture_read(const char *path, const cvy_model_info *info, uint8_t *pixels) {
   cvy_picture_oddities odd, said = {0};
-  const cvy_status status = cvy_picture_read_file(path, facts, pixels, &odd);
+  const cvy_status status = cvy_picture_read_file(path, info, pixels, &odd);
   if (status == CVY_OK) cvy_picture_say(path, &odd, &said);
   return status;
 }
 
-cvy_status cvy_picture_read_file(const char *path, const cvy_model_facts *facts, uint8_t *pixels,
+cvy_status cvy_picture_read_file(const char *path, const cvy_model_info *info, uint8_t *pixels,
                                  cvy_picture_oddities *odd) {
   cvy_status status = CVY_OK;
-  cvy_picture picture = {.scale_16 = facts->png16_scale, .exif_rotate = facts->exif_rotate};
+  cvy_picture picture = {.scale_16 = info->png16_scale, .exif_rotate = info->exif_rotate};
   char *bytes = NULL;
   size_t size = 0;
   char why[CVY_PICTURE_WHY] = "";
@@ -93,9 +93,9 @@ cvy_status cvy_picture_read_file(const char *path, const cvy_model_facts *facts,
   status = cvy_picture_decode((const uint8_t *)bytes, size, &picture, why);
   if (status != CVY_OK) cvy_log_error("%s: %s", path, why);
   CVY_TRY(status);
-  CVY_TRY(fit(path, &picture, facts, pixels));
+  CVY_TRY(fit(path, &picture, info, pixels));
 fail:
-  *odd = (cvy_picture_oddities){.clipped = picture.clipped, .turned = picture.orientation > 1 && !facts->exif_rotate};
+  *odd = (cvy_picture_oddities){.clipped = picture.clipped, .turned = picture.orientation > 1 && !info->exif_rotate};
   cvy_free(bytes);
   cvy_picture_clear(&picture);
   return status;

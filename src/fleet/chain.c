@@ -58,7 +58,7 @@ struct cvy_chain {
   cvy_link *link;
   cvy_roster *roster;
   cvy_ledger *ledger;
-  cvy_agree *agree;
+  cvy_membership *membership;
   gradient_norm norm;
   cvy_chain_units units;
   cvy_chain_own own; /* of the step's sums */
@@ -91,7 +91,7 @@ cvy_status cvy_chain_create(const cvy_chain_params *params, cvy_chain **out) {
   CVY_TRY(cvy_chain_units_init(&c->units, l, params->piece, n_devices));
   c->norm.length = -1;
   if (cvy_norm_wanted(&params->norm)) CVY_TRY(cvy_grad_norm_create(cvy_layout_trained(l), &c->norm.sums));
-  CVY_TRY(cvy_agree_create(c->fleet, c->roster, &c->agree));
+  CVY_TRY(cvy_membership_create(c->fleet, c->roster, &c->membership));
   c->at.round = cvy_fleet_round(c->fleet);
   *out = c;
   return CVY_OK;
@@ -103,7 +103,7 @@ fail:
 void cvy_chain_destroy(cvy_chain **chain) {
   cvy_chain *const c = *chain;
   if (!c) return;
-  cvy_agree_destroy(&c->agree);
+  cvy_membership_destroy(&c->membership);
   cvy_chain_units_end(&c->units);
   cvy_chain_sums_end(&c->own, &c->total);
   cvy_grad_norm_destroy(&c->norm.sums);
@@ -339,7 +339,7 @@ static void *monitor_main(void *arg) {
     cvy_roster_unlock(c->roster);
     if (stopping) return NULL;
     if (failed) cvy_link_interrupt(c->link); /* no exchange thread comes to end the round */
-    cvy_agree_listen(c->agree, LISTEN_S);
+    cvy_membership_listen(c->membership, LISTEN_S);
   }
 }
 
@@ -359,7 +359,7 @@ fail:
 
 void cvy_chain_stop(cvy_chain *c) {
   set_flag(c, &c->at.stopping);
-  cvy_agree_stop(c->agree);
+  cvy_membership_stop(c->membership);
   cvy_roster_lock(c->roster);
   const bool using = c->at.busy > 0;
   cvy_roster_unlock(c->roster);
@@ -447,7 +447,7 @@ bool cvy_chain_gave_up(cvy_chain *c) {
   const bool gave_up = c->at.gave_up;
   const cvy_standing mine = {.done = c->at.done + c->at.committed, .devices = none};
   cvy_roster_unlock(c->roster);
-  if (gave_up) cvy_agree_leave(c->agree, &mine);
+  if (gave_up) cvy_membership_leave(c->membership, &mine);
   return gave_up;
 }
 
@@ -463,7 +463,7 @@ cvy_status cvy_chain_agree(cvy_chain *c, bool *stops, bool *devices, bool *done,
   mine.counted = c->at.done;
   mine.done = c->at.done + c->at.committed;
   cvy_roster_unlock(c->roster);
-  CVY_TRY(cvy_agree_meet(c->agree, &mine, &agreed));
+  CVY_TRY(cvy_membership_meet(c->membership, &mine, &agreed));
   cvy_roster_lock(c->roster);
   c->at.round = cvy_fleet_round(c->fleet);
   c->pace.steps = 0;              /* other shares, and kernels for them */
@@ -482,14 +482,14 @@ fail:
   return status;
 }
 
-bool cvy_chain_has_news(const cvy_chain *c) { return cvy_agree_has_news(c->agree); }
+bool cvy_chain_has_news(const cvy_chain *c) { return cvy_membership_has_news(c->membership); }
 bool cvy_chain_meets_again(cvy_chain *c) {
-  const bool misses = cvy_fleet_is_opening(c->fleet) && cvy_agree_misses_one(c->agree);
+  const bool misses = cvy_fleet_is_opening(c->fleet) && cvy_membership_misses_one(c->membership);
   if (misses) cvy_fleet_note_loss(c->fleet);
   return misses;
 }
-int cvy_chain_next_lost(cvy_chain *c, cvy_link_news *how) { return cvy_agree_next_lost(c->agree, how); }
-int cvy_chain_stopper(const cvy_chain *c, bool *asked) { return cvy_agree_stopper(c->agree, asked); }
+int cvy_chain_next_lost(cvy_chain *c, cvy_link_news *how) { return cvy_membership_next_lost(c->membership, how); }
+int cvy_chain_stopper(const cvy_chain *c, bool *asked) { return cvy_membership_stopper(c->membership, asked); }
 
 /* ---- caller ---- */
 

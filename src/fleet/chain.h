@@ -109,14 +109,14 @@ void cvy_chain_rest(cvy_chain *chain);
 bool cvy_chain_gave_up(cvy_chain *chain);
 /* Agrees with the nodes that are left. devices: the fleet's that are left, has room for all. *stops: this node wants
  * the end of the run; then, any does. *done: the step under way counts (*total), else it is to be done again. Fails as
- * cvy_agree_meet. */
+ * cvy_membership_meet. */
 cvy_status cvy_chain_agree(cvy_chain *chain, bool *stops, bool *devices, bool *done, cvy_chain_sums *total);
 /* [with the roster's lock] The nodes have to agree again before the team goes on. */
 bool cvy_chain_has_news(const cvy_chain *chain);
 /* The opening has ended by the loss of a node: the nodes may meet again (convoy/fleet.h), and none goes on alone. */
 bool cvy_chain_meets_again(cvy_chain *chain);
-int cvy_chain_next_lost(cvy_chain *chain, cvy_link_news *how); /* as cvy_agree_next_lost */
-int cvy_chain_stopper(const cvy_chain *chain, bool *asked);    /* as cvy_agree_stopper */
+int cvy_chain_next_lost(cvy_chain *chain, cvy_link_news *how); /* as cvy_membership_next_lost */
+int cvy_chain_stopper(const cvy_chain *chain, bool *asked);    /* as cvy_membership_stopper */
 
 /* ---- caller ---- */
 

@@ -14,7 +14,7 @@ static const double DOUBT_S = 30;
 
 typedef cvy_standing_message message;
 
-struct cvy_agree {
+struct cvy_membership {
   cvy_fleet *fleet;
   cvy_roster *roster;
   /* with the lock: */
@@ -35,9 +35,9 @@ struct cvy_agree {
   int stopper;
 };
 
-cvy_status cvy_agree_create(cvy_fleet *fleet, cvy_roster *roster, cvy_agree **out) {
+cvy_status cvy_membership_create(cvy_fleet *fleet, cvy_roster *roster, cvy_membership **out) {
   cvy_status status = CVY_OK;
-  cvy_agree *const a = cvy_calloc(1, sizeof *a);
+  cvy_membership *const a = cvy_calloc(1, sizeof *a);
   *out = NULL;
   CVY_REQUIRE(a, CVY_E_MEMORY, "out of host memory");
   a->fleet = fleet;
@@ -49,14 +49,14 @@ fail:
   return status;
 }
 
-void cvy_agree_destroy(cvy_agree **agree) {
-  cvy_free(*agree);
-  *agree = NULL;
+void cvy_membership_destroy(cvy_membership **membership) {
+  cvy_free(*membership);
+  *membership = NULL;
 }
 
 /* ---- monitor ---- */
 
-static void note_message(cvy_agree *a, int from, const message *m) {
+static void note_message(cvy_membership *a, int from, const message *m) {
   cvy_standing_facts facts = {.size = cvy_fleet_size(a->fleet),
                               .self = cvy_fleet_rank(a->fleet),
                               .from = from,
@@ -77,7 +77,7 @@ static void note_message(cvy_agree *a, int from, const message *m) {
   if (why) cvy_link_refuse(cvy_fleet_link(a->fleet), from, why);
 }
 
-static void note_gone(cvy_agree *a, int r, cvy_link_news how) {
+static void note_gone(cvy_membership *a, int r, cvy_link_news how) {
   cvy_roster_lock(a->roster);
   a->gone[r] = how;
   if (how != CVY_LINK_LEFT && cvy_fleet_has(a->fleet, r)) cvy_roster_halt(a->roster);
@@ -85,7 +85,7 @@ static void note_gone(cvy_agree *a, int r, cvy_link_news how) {
   cvy_roster_unlock(a->roster);
 }
 
-void cvy_agree_listen(cvy_agree *a, double seconds) {
+void cvy_membership_listen(cvy_membership *a, double seconds) {
   cvy_link *const link = cvy_fleet_link(a->fleet);
   int from = -1;
   message m;
@@ -104,14 +104,14 @@ void cvy_agree_listen(cvy_agree *a, double seconds) {
   cvy_roster_unlock(a->roster);
 }
 
-bool cvy_agree_has_news(const cvy_agree *a) {
+bool cvy_membership_has_news(const cvy_membership *a) {
   bool any = false;
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
     any |= cvy_fleet_has(a->fleet, r) && (a->gone[r] || (a->fresh[r] && a->inbox[r].round > a->round));
   return any;
 }
 
-bool cvy_agree_misses_one(cvy_agree *a) {
+bool cvy_membership_misses_one(cvy_membership *a) {
   bool any = false;
   cvy_roster_lock(a->roster);
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++) any |= cvy_fleet_has(a->fleet, r) && a->gone[r];
@@ -119,7 +119,7 @@ bool cvy_agree_misses_one(cvy_agree *a) {
   return any;
 }
 
-void cvy_agree_stop(cvy_agree *a) {
+void cvy_membership_stop(cvy_membership *a) {
   cvy_roster_lock(a->roster);
   a->stopping = true;
   cvy_roster_wake(a->roster);
@@ -129,15 +129,15 @@ void cvy_agree_stop(cvy_agree *a) {
 /* ---- a meeting ---- */
 
 /* It will not go on, that is certain. Others are believed where this node's own link has lost it, too. */
-static bool has_ended(const cvy_agree *a, int r) {
+static bool has_ended(const cvy_membership *a, int r) {
   const uint64_t bit = cvy_view_bit(r);
   if (a->outs & bit) return false;
   return a->gone[r] == CVY_LINK_ENDED || a->gone[r] == CVY_LINK_LEFT ||
          (a->gone[r] == CVY_LINK_SILENT && a->claimed & bit);
 }
 
-static message standing_of(const cvy_agree *a, const cvy_standing *own) CVY_HOLDS(a->roster);
-static message standing_of(const cvy_agree *a, const cvy_standing *own) {
+static message standing_of(const cvy_membership *a, const cvy_standing *own) CVY_HOLDS(a->roster);
+static message standing_of(const cvy_membership *a, const cvy_standing *own) {
   const int n = cvy_fleet_devices_of(a->fleet, cvy_fleet_rank(a->fleet));
   message m = {.magic = CVY_STANDING_MAGIC, .round = a->round, .view = a->view, .done = own->done};
   if (own->stops) m.stops = CVY_STANDING_HAS_LOST;
@@ -150,7 +150,7 @@ static message standing_of(const cvy_agree *a, const cvy_standing *own) {
 
 /* Tells all others: those in the view have to answer, and those that are not learn that the fleet goes on without
  * them. A node that is lost meanwhile is news of its own. */
-static void say(cvy_agree *a, const message *m) {
+static void say(cvy_membership *a, const message *m) {
   const int self = cvy_fleet_rank(a->fleet);
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
     message one = *m;
@@ -159,14 +159,14 @@ static void say(cvy_agree *a, const message *m) {
   }
 }
 
-static void change(cvy_agree *a, uint64_t view, uint32_t round) {
+static void change(cvy_membership *a, uint64_t view, uint32_t round) {
   a->view = view;
   a->round = round;
   memset(a->heard, 0, sizeof a->heard);
 }
 
-static void take_message(cvy_agree *a, int r, bool *changed) CVY_HOLDS(a->roster);
-static void take_message(cvy_agree *a, int r, bool *changed) {
+static void take_message(cvy_membership *a, int r, bool *changed) CVY_HOLDS(a->roster);
+static void take_message(cvy_membership *a, int r, bool *changed) {
   const message *const m = &a->inbox[r];
   const bool same_view = m->view == a->view;
   a->fresh[r] = false;
@@ -193,8 +193,8 @@ static void take_message(cvy_agree *a, int r, bool *changed) {
 }
 
 /* Takes in what the monitor has noted. *changed: this node has to speak again. */
-static void take_news(cvy_agree *a, bool *changed) CVY_HOLDS(a->roster);
-static void take_news(cvy_agree *a, bool *changed) {
+static void take_news(cvy_membership *a, bool *changed) CVY_HOLDS(a->roster);
+static void take_news(cvy_membership *a, bool *changed) {
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
     if (a->view & cvy_view_bit(r) && a->fresh[r]) take_message(a, r, changed);
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
@@ -205,7 +205,7 @@ static void take_news(cvy_agree *a, bool *changed) {
 }
 
 /* Of the nodes that were there before, this part goes on (see above). believed: nodes that have ended as others say. */
-static bool may_go_on(const cvy_agree *a, uint64_t before, uint64_t believed) {
+static bool may_go_on(const cvy_membership *a, uint64_t before, uint64_t believed) {
   int here = 0, were = 0;
   bool first_is_here = false, all_ended = true;
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
@@ -219,7 +219,7 @@ static bool may_go_on(const cvy_agree *a, uint64_t before, uint64_t believed) {
   return all_ended || 2 * here > were || (2 * here == were && first_is_here);
 }
 
-static void settle(cvy_agree *a, cvy_standing *agreed) {
+static void settle(cvy_membership *a, cvy_standing *agreed) {
   int at = 0;
   a->stopper = -1;
   agreed->done = INT64_MAX;
@@ -236,7 +236,7 @@ static void settle(cvy_agree *a, cvy_standing *agreed) {
 }
 
 /* Others know that nodes have ended of which this node's own link knows nothing yet, and it makes a difference. */
-static bool is_in_doubt(const cvy_agree *a, uint64_t before) {
+static bool is_in_doubt(const cvy_membership *a, uint64_t before) {
   uint64_t unknown = 0;
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
     if (!a->gone[r]) unknown |= a->claimed & ~a->outs & cvy_view_bit(r);
@@ -244,7 +244,7 @@ static bool is_in_doubt(const cvy_agree *a, uint64_t before) {
 }
 
 /* Nodes whose standing is missing. */
-static uint64_t unheard(const cvy_agree *a) {
+static uint64_t unheard(const cvy_membership *a) {
   uint64_t nodes = 0;
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
     if (a->view & cvy_view_bit(r) && !a->heard[r]) nodes |= cvy_view_bit(r);
@@ -252,8 +252,8 @@ static uint64_t unheard(const cvy_agree *a) {
 }
 
 /* Until all that are there have said the same. */
-static void meet(cvy_agree *a, const cvy_standing *own, uint64_t before) CVY_HOLDS(a->roster);
-static void meet(cvy_agree *a, const cvy_standing *own, uint64_t before) {
+static void meet(cvy_membership *a, const cvy_standing *own, uint64_t before) CVY_HOLDS(a->roster);
+static void meet(cvy_membership *a, const cvy_standing *own, uint64_t before) {
   const int self = cvy_fleet_rank(a->fleet);
   cvy_patience *const patience = cvy_fleet_patience(a->fleet);
   uint64_t doubted_ns = 0;
@@ -283,7 +283,7 @@ static void meet(cvy_agree *a, const cvy_standing *own, uint64_t before) {
   cvy_patience_end(patience, CVY_WAIT_MEETING);
 }
 
-void cvy_agree_leave(cvy_agree *a, const cvy_standing *own) {
+void cvy_membership_leave(cvy_membership *a, const cvy_standing *own) {
   cvy_roster_lock(a->roster);
   change(a, cvy_fleet_view(a->fleet), a->round + 1);
   message m = standing_of(a, own);
@@ -292,7 +292,7 @@ void cvy_agree_leave(cvy_agree *a, const cvy_standing *own) {
   say(a, &m);
 }
 
-cvy_status cvy_agree_meet(cvy_agree *a, const cvy_standing *own, cvy_standing *agreed) {
+cvy_status cvy_membership_meet(cvy_membership *a, const cvy_standing *own, cvy_standing *agreed) {
   cvy_status status = CVY_OK;
   const uint64_t before = cvy_fleet_view(a->fleet);
   cvy_roster_lock(a->roster);
@@ -313,7 +313,7 @@ fail:
   return status;
 }
 
-int cvy_agree_next_lost(cvy_agree *a, cvy_link_news *how) {
+int cvy_membership_next_lost(cvy_membership *a, cvy_link_news *how) {
   int next = -1;
   cvy_roster_lock(a->roster);
   for (int r = 0; r < cvy_fleet_size(a->fleet) && next < 0; r++) {
@@ -327,7 +327,7 @@ int cvy_agree_next_lost(cvy_agree *a, cvy_link_news *how) {
   return next;
 }
 
-int cvy_agree_stopper(const cvy_agree *a, bool *asked) {
+int cvy_membership_stopper(const cvy_membership *a, bool *asked) {
   *asked = a->stopper >= 0 && a->said[a->stopper].stops == CVY_STANDING_WAS_ASKED;
   return a->stopper;
 }

@@ -27,7 +27,7 @@
 #include "src/fleet/nodes.h"
 #include "src/protocol/roster.h"
 
-typedef struct cvy_agree cvy_agree;
+typedef struct cvy_membership cvy_membership;
 
 /* A node's message to the others, and the result of a meeting. */
 typedef struct cvy_standing {
@@ -38,32 +38,32 @@ typedef struct cvy_standing {
 } cvy_standing;
 
 /* All memory is made here. The roster's lock guards what threads share. CVY_E_MEMORY. */
-cvy_status cvy_agree_create(cvy_fleet *fleet, cvy_roster *roster, cvy_agree **out);
-void cvy_agree_destroy(cvy_agree **agree);
+cvy_status cvy_membership_create(cvy_fleet *fleet, cvy_roster *roster, cvy_membership **out);
+void cvy_membership_destroy(cvy_membership **membership);
 
 /* [monitor] Takes news from the link, for at most so many seconds, and halts the team when a node is lost or wants
  * another round. */
-void cvy_agree_listen(cvy_agree *agree, double seconds);
+void cvy_membership_listen(cvy_membership *membership, double seconds);
 
 /* [with the roster's lock] News has come since the last meeting that asks for another one. */
-bool cvy_agree_has_news(const cvy_agree *agree);
+bool cvy_membership_has_news(const cvy_membership *membership);
 
 /* [exchange thread] Agrees with all nodes that are there, changes the fleet's view and begins a new round of the link.
  * own: this node's devices; agreed->devices has room for those of the fleet. CVY_E_DEVICE: this node cannot go on
  * (logged): too few of the others answer, or they have gone on without it. CVY_E_INTERRUPTED: stop was asked for. */
-cvy_status cvy_agree_meet(cvy_agree *agree, const cvy_standing *own, cvy_standing *agreed);
+cvy_status cvy_membership_meet(cvy_membership *membership, const cvy_standing *own, cvy_standing *agreed);
 /* [exchange thread] Lets the others know that this node was asked to stop and leaves at once: they end the run, too. */
-void cvy_agree_leave(cvy_agree *agree, const cvy_standing *own);
-/* Ends cvy_agree_meet. Any thread. */
-void cvy_agree_stop(cvy_agree *agree);
+void cvy_membership_leave(cvy_membership *membership, const cvy_standing *own);
+/* Ends cvy_membership_meet. Any thread. */
+void cvy_membership_stop(cvy_membership *membership);
 
 /* A node is lost with which the team has not agreed to go on without it. */
-bool cvy_agree_misses_one(cvy_agree *agree);
+bool cvy_membership_misses_one(cvy_membership *membership);
 /* [exchange thread] The next node that is there no more, of those that no call has returned: *how is ENDED, SILENT or
  * LEFT. -1: none. */
-int cvy_agree_next_lost(cvy_agree *agree, cvy_link_news *how);
+int cvy_membership_next_lost(cvy_membership *membership, cvy_link_news *how);
 /* [exchange thread] The first node that wanted the end of the run in the last meeting; -1: none. *asked: since it
  * was asked to stop, else since it has lost a device. */
-int cvy_agree_stopper(const cvy_agree *agree, bool *asked);
+int cvy_membership_stopper(const cvy_membership *membership, bool *asked);
 
 #endif

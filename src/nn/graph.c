@@ -108,10 +108,10 @@ fail:
 void cvy_net_destroy(cvy_net **net) {
   if (!net || !*net) return;
   cvy_layout_clear(&(*net)->layout);
-  for (size_t i = 0; i < (*net)->n_brought; i++) cvy_free((*net)->brought[i]);
+  for (size_t i = 0; i < (*net)->n_initial_values; i++) cvy_free((*net)->initial_values[i]);
   for (int i = 0; i < (*net)->n_constants; i++) cvy_free((*net)->constants[i].values);
   cvy_free((*net)->constants);
-  cvy_free((*net)->brought);
+  cvy_free((*net)->initial_values);
   cvy_free((*net)->caveat);
   cvy_free((*net)->layers);
   cvy_free((*net)->names);

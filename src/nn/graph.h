@@ -72,8 +72,8 @@ struct cvy_net {
   int n_constants;
   size_t constants_capacity;
   cvy_ending ending;
-  float **brought; /* values that parameters and running values bring along */
-  size_t n_brought, brought_capacity;
+  float **initial_values; /* values that parameters and running values bring along */
+  size_t n_initial_values, initial_values_capacity;
   char *caveat; /* cvy_net_caveat; NULL: none */
   bool bars_training;
 };

@@ -53,15 +53,15 @@ static bool distribution(const cvy_layout *layout, int t, cvy_init_kind kind, fi
 /* A parameter's value that the network brings along. */
 static cvy_status take_one(const cvy_param *p, float *w) {
   cvy_status status = CVY_OK;
-  CVY_REQUIRE(p->brought, CVY_E_ARGUMENT, "the network brings no values for '%s' along: choose an initialisation",
+  CVY_REQUIRE(p->initial_value, CVY_E_ARGUMENT, "the network brings no values for '%s' along: choose an initialisation",
               p->name);
-  cvy_param_to_flat(p, p->brought, w);
+  cvy_param_to_flat(p, p->initial_value, w);
 fail:
   return status;
 }
 
 /* The values that the network brings along; running values that it lacks are 0 and 1. */
-static cvy_status take_brought(const cvy_layout *layout, float *w, float *running) {
+static cvy_status take_initial_values(const cvy_layout *layout, float *w, float *running) {
   cvy_status status = CVY_OK;
   memset(w, 0, layout->n_floats * sizeof *w);
   memset(running, 0, layout->n_running_floats * sizeof *running);
@@ -70,7 +70,7 @@ static cvy_status take_brought(const cvy_layout *layout, float *w, float *runnin
     const cvy_running *const r = &layout->running[i];
     for (int k = 0; k < 2; k++)
       for (int c = 0; c < r->c; c++)
-        running[r->offset + (size_t)(k * r->pitch + c)] = r->brought[k] ? r->brought[k][c] : (float)k;
+        running[r->offset + (size_t)(k * r->pitch + c)] = r->initial_value[k] ? r->initial_value[k][c] : (float)k;
   }
 fail:
   return status;
@@ -83,7 +83,7 @@ cvy_status cvy_init_weights(const cvy_layout *layout, cvy_init_kind kind, uint64
               "initialisation %d: must be CVY_INIT_D2L (0), CVY_INIT_HE (1), CVY_INIT_XAVIER (2), CVY_INIT_TORCH (3) "
               "or CVY_INIT_NET (4)",
               (int)kind);
-  if (kind == CVY_INIT_NET) return take_brought(layout, w, running);
+  if (kind == CVY_INIT_NET) return take_initial_values(layout, w, running);
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   CVY_TRY(cvy_pool_create(cores < 1 ? 1 : cores > 16 ? 16 : (int)cores, &pool));
   memset(w, 0, layout->n_floats * sizeof *w);

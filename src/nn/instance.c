@@ -197,7 +197,7 @@ static int samples_of(int n, int step) { return n < step ? step : n / step * ste
 static cvy_status find_memory(cvy_instance *i, int n, bool last, bool workspace, bool *refused) {
   cvy_log_attempt_begin();
   cvy_status status = workspace ? make_buffer(i, i->workspace_bytes, &i->workspace) : make_activations(i, n);
-  if (status == CVY_OK && !cvy_device_get_facts(i->device)->host_unified) status = cvy_queue_finish(i->queue);
+  if (status == CVY_OK && !cvy_device_get_capabilities(i->device)->host_unified) status = cvy_queue_finish(i->queue);
   *refused = status == CVY_E_DEVICE_MEMORY && !last;
   cvy_log_attempt_end(status != CVY_OK && !*refused);
   return *refused ? CVY_OK : status;

@@ -31,13 +31,13 @@ typedef struct cvy_param {
   size_t offset, size;   /* in the flat vector, floats (size with padding, not with the gap behind) */
   int bucket;
   int layer;
-  bool frozen;          /* in the part that training leaves as it is */
-  bool fixed;           /* a constant of the network: always frozen, `brought` is its value, it stands in no file */
-  bool turned;          /* linear, in files: (c*r*s, k) */
-  bool own;             /* a name and shape of its own; its first value is `brought` under every initialisation */
-  bool decays;          /* under weight decay */
-  float lr_factor;      /* of the learning rate */
-  const float *brought; /* the value that the network brings along, in files' order; NULL: none; the network's */
+  bool frozen;     /* in the part that training leaves as it is */
+  bool fixed;      /* a constant of the network: always frozen, `initial_value` is its value, it stands in no file */
+  bool turned;     /* linear, in files: (c*r*s, k) */
+  bool own;        /* a name and shape of its own; its first value is `initial_value` under every initialisation */
+  bool decays;     /* under weight decay */
+  float lr_factor; /* of the learning rate */
+  const float *initial_value; /* the value that the network brings along, in files' order; NULL: none; the network's */
 } cvy_param;
 
 /* A number for each channel that the network's file has by itself: a factor, which is no weight of a product, or one
@@ -50,9 +50,9 @@ typedef struct cvy_running {
   size_t offset; /* floats: mean at offset, variance at offset + pitch */
   float momentum;
   int layer;
-  bool fixed;              /* by its layer: frozen in every arrangement */
-  bool frozen;             /* no step changes the values */
-  const float *brought[2]; /* mean, variance, as of a parameter */
+  bool fixed;                    /* by its layer: frozen in every arrangement */
+  bool frozen;                   /* no step changes the values */
+  const float *initial_value[2]; /* mean, variance, as of a parameter */
 } cvy_running;
 
 /* A tensor of the network's file that its graph computes with, and what it was taken for (convoy/net.h). */

@@ -8,7 +8,7 @@
 
 #include "src/base/mem.h"
 #include "src/base/text.h"
-#include "src/nn/model_facts.h"
+#include "src/nn/model_info.h"
 
 enum { NAME_BYTES = sizeof((cvy_st_tensor *)0)->name };
 
@@ -482,7 +482,7 @@ static cvy_status unpack(const cvy_layout *layout, const cvy_st_file *file, cons
   for (int i = 0; i < layout->n_params; i++) {
     const cvy_param *const p = &layout->params[i];
     if (p->fixed) {
-      if (p->brought) cvy_param_to_flat(p, p->brought, w);
+      if (p->initial_value) cvy_param_to_flat(p, p->initial_value, w);
       continue;
     }
     if (!skips(&r, p->name)) {

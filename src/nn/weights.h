@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Weights as safetensors files with PyTorch's names, shapes and layouts: `load_state_dict(strict=True)` takes them.
  * Order in the file: the network's parameters and buffers in state_dict order. __metadata__ holds the facts of the
- * model (nn/model_facts.h) if there are any, and nothing that changes: same weights and facts, same bytes. */
+ * model (nn/model_info.h) if there are any, and nothing that changes: same weights and facts, same bytes. */
 #ifndef CVY_NN_WEIGHTS_H
 #define CVY_NN_WEIGHTS_H
 

@@ -412,7 +412,7 @@ static cvy_status bring_weight(cvy_onnx_import_state *im, const cvy_onnx_weight 
     CVY_REQUIRE(out[i] >= 0, CVY_E_FORMAT, "%s: value %zu of tensor '%.100s' is %g: a variance is not negative",
                 im->file->path, i, w->value->name, (double)out[i]);
   if (w->by) scale_outputs(w, out, n);
-  CVY_TRY(cvy_net_bring(im->net, w->name, out, n));
+  CVY_TRY(cvy_net_set_values(im->net, w->name, out, n));
 fail:
   cvy_free(values);
   cvy_free(turned);

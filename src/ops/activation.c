@@ -105,7 +105,7 @@ cvy_status cvy_activation_forward(cvy_activation *op, cvy_queue *queue, int rows
   const cvy_activation_params *const p = &op->params;
   cvy_stream plan;
   CVY_TRY(prepare(op, rows, (cvy_buffer *const[]){x, y}, (const char *const[]){"x", "y"}, 2, &plan));
-  const int vecs = p->pitch / (cvy_device_get_facts(op->device)->cpu_shaped ? 16 : 4);
+  const int vecs = p->pitch / (cvy_device_get_capabilities(op->device)->cpu_shaped ? 16 : 4);
   CVY_TRY(CVY_LAUNCH(queue, op->forward, plan.grid, CVY_BUF(x), CVY_BUF(y), CVY_UINT(plan.n_vec), CVY_UINT(plan.chunk),
                      CVY_FLOAT(p->a), CVY_FLOAT(p->b), CVY_INT(p->c), CVY_INT(vecs), CVY_DIVIDER(vecs)));
 fail:

@@ -43,9 +43,9 @@ static size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
 
 /* Positions per part: fits a CPU's cache, or feeds enough GPU work-groups. */
 static size_t choose_block(const cvy_batchnorm *op) {
-  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
-  const size_t total = (size_t)op->params.n_max * op->positions, units = (size_t)facts->compute_units;
-  if (facts->cpu_shaped) {
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
+  const size_t total = (size_t)op->params.n_max * op->positions, units = (size_t)capabilities->compute_units;
+  if (capabilities->cpu_shaped) {
     const size_t cached = CPU_PART_BYTES / sizeof(float) / (size_t)op->params.x.pitch;
     const size_t shared = ceil_div(total, CVY_STREAM_GROUPS_PER_UNIT * units),
                  block = cached < shared ? cached : shared;
@@ -106,7 +106,7 @@ cvy_status cvy_batchnorm_create(cvy_device *device, const cvy_batchnorm_params *
                         .positions = (size_t)x->h * (size_t)x->w,
                         .vec = cvy_stream_vec(device, x->pitch)};
   op->vecs = x->pitch / op->vec;
-  op->c_lanes = cvy_device_get_facts(device)->cpu_shaped ? 1 : cvy_stream_lanes(op->vecs, 16);
+  op->c_lanes = cvy_device_get_capabilities(device)->cpu_shaped ? 1 : cvy_stream_lanes(op->vecs, 16);
   op->f_lanes = op->c_lanes < 2 ? op->c_lanes : 2;
   op->block = choose_block(op);
   CVY_REQUIRE(partial_floats(op) + 2 * group_floats(op) <= UINT32_MAX, CVY_E_ARGUMENT,
@@ -142,21 +142,21 @@ size_t cvy_batchnorm_saved_bytes(const cvy_batchnorm_params *params, int group_s
 
 /* Work-groups over parts (each `chunks` wide on SIMT devices) and over vectors of channels of all groups. */
 static cvy_grid grid_of_parts(const cvy_batchnorm *op, const partition *p) {
-  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
   const size_t parts = (size_t)p->parts * p->n_groups;
-  if (facts->cpu_shaped) return (cvy_grid){.global = {cvy_cpu_groups(facts, parts)}, .local = {1}};
+  if (capabilities->cpu_shaped) return (cvy_grid){.global = {cvy_cpu_groups(capabilities, parts)}, .local = {1}};
   return (cvy_grid){.global = {parts * (size_t)(op->vecs / op->c_lanes) * CVY_STREAM_LOCAL},
                     .local = {CVY_STREAM_LOCAL}};
 }
 static cvy_grid grid_of_channels(const cvy_batchnorm *op, uint32_t n_groups) {
-  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
   const size_t units = (size_t)op->vecs * n_groups;
-  if (facts->cpu_shaped) return (cvy_grid){.global = {cvy_cpu_groups(facts, units)}, .local = {1}};
+  if (capabilities->cpu_shaped) return (cvy_grid){.global = {cvy_cpu_groups(capabilities, units)}, .local = {1}};
   return (cvy_grid){.global = {units / (size_t)op->f_lanes * CVY_STREAM_LOCAL}, .local = {CVY_STREAM_LOCAL}};
 }
 /* One vector of channels per work-item. */
 static cvy_grid grid_flat(const cvy_batchnorm *op) {
-  const bool cpu = cvy_device_get_facts(op->device)->cpu_shaped;
+  const bool cpu = cvy_device_get_capabilities(op->device)->cpu_shaped;
   const size_t local = cpu ? 1 : CVY_STREAM_LOCAL;
   return (cvy_grid){.global = {cpu ? 1 : cvy_round_up((size_t)op->vecs, local)}, .local = {local}};
 }

@@ -29,7 +29,7 @@ cvy_status cvy_broadcast_create(cvy_device *device, const cvy_broadcast_params *
   CVY_REQUIRE(!p->mul || !p->relu, CVY_E_ARGUMENT, "broadcast: a ReLU behind is for sums only");
   op = cvy_calloc(1, sizeof *op);
   CVY_REQUIRE(op, CVY_E_MEMORY, "broadcast: no memory for the operation");
-  const bool cpu = cvy_device_get_facts(device)->cpu_shaped;
+  const bool cpu = cvy_device_get_capabilities(device)->cpu_shaped;
   *op = (cvy_broadcast){.device = device, .params = *p, .vec = cvy_stream_vec(device, p->x.pitch)};
   op->c_lanes = cpu ? 1 : cvy_stream_lanes(p->x.pitch / op->vec, 8);
   const cvy_define defines[] = {{"C_LANES", op->c_lanes}};
@@ -91,14 +91,14 @@ static cvy_broadcast_geometry geometry_of(const cvy_broadcast *op, int count) {
 static cvy_status apply(cvy_broadcast *op, cvy_queue *queue, cvy_kernel *kernel, int n, cvy_buffer *x, cvy_buffer *s,
                         cvy_buffer *y) {
   cvy_status status = CVY_OK;
-  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
   const size_t total = (size_t)n * cvy_shape_elems(&op->params.x) / (size_t)op->vec;
-  cvy_broadcast_geometry g = geometry_of(op, facts->cpu_shaped ? n : (int)total);
+  cvy_broadcast_geometry g = geometry_of(op, capabilities->cpu_shaped ? n : (int)total);
   cvy_grid grid = {.global = {cvy_round_up(total, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
-  if (facts->cpu_shaped) {
-    const size_t groups = cvy_cpu_groups(facts, total / CVY_STREAM_MIN_CHUNK + 1), parts = groups / (size_t)n;
+  if (capabilities->cpu_shaped) {
+    const size_t groups = cvy_cpu_groups(capabilities, total / CVY_STREAM_MIN_CHUNK + 1), parts = groups / (size_t)n;
     g.parts = parts<1 ? 1 : parts>(size_t) g.positions ? g.positions : (int)parts;
-    grid = (cvy_grid){.global = {cvy_cpu_groups(facts, (size_t)n * (size_t)g.parts)}, .local = {1}};
+    grid = (cvy_grid){.global = {cvy_cpu_groups(capabilities, (size_t)n * (size_t)g.parts)}, .local = {1}};
     if (grid.global[0] > groups) grid.global[0] = groups;
   }
   CVY_TRY(CVY_LAUNCH(queue, kernel, grid, CVY_BUF(x), CVY_BUF(s), CVY_BUF(y), CVY_STRUCT(g)));
@@ -128,14 +128,15 @@ fail:
 cvy_status cvy_broadcast_backward_sum(cvy_broadcast *op, cvy_queue *queue, int n, cvy_buffer *dy, cvy_buffer *x,
                                       cvy_buffer *ds, bool accumulate) {
   cvy_status status = CVY_OK;
-  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
   CVY_TRY(
       check(op, n, (const operand[]){{"dy", dy, false}, {"ds", ds, true}, {"x", x, false}}, op->params.mul ? 3 : 2));
   const int vecs = op->params.x.pitch / op->vec;
-  const cvy_broadcast_geometry g = geometry_of(op, facts->cpu_shaped ? n : n * vecs);
+  const cvy_broadcast_geometry g = geometry_of(op, capabilities->cpu_shaped ? n : n * vecs);
   const cvy_grid grid =
-      facts->cpu_shaped
-          ? (cvy_grid){.global = {cvy_cpu_groups(facts, (size_t)n * (size_t)cvy_ceil_div(vecs, 4))}, .local = {1}}
+      capabilities->cpu_shaped
+          ? (cvy_grid){.global = {cvy_cpu_groups(capabilities, (size_t)n * (size_t)cvy_ceil_div(vecs, 4))},
+                       .local = {1}}
           : (cvy_grid){.global = {(size_t)n * (size_t)(vecs / op->c_lanes) * CVY_STREAM_LOCAL},
                        .local = {CVY_STREAM_LOCAL}};
   if (op->params.mul)

@@ -15,7 +15,7 @@ struct cvy_channels {
 cvy_status cvy_channels_create(cvy_device *device, cvy_channels **out) {
   cvy_status status = CVY_OK;
   cvy_channels *op = NULL;
-  const bool cpu = cvy_device_get_facts(device)->cpu_shaped;
+  const bool cpu = cvy_device_get_capabilities(device)->cpu_shaped;
   *out = NULL;
   op = cvy_calloc(1, sizeof *op);
   CVY_REQUIRE(op, CVY_E_MEMORY, "channels: no memory for the operation");
@@ -56,7 +56,7 @@ fail:
 
 cvy_status cvy_channels_copy(cvy_channels *op, cvy_queue *queue, const cvy_channels_call *c) {
   cvy_status status = CVY_OK;
-  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
   CVY_TRY(check(c));
   const int width = c->accumulate ? c->count : c->count + c->fill;
   const int places = c->count | width | c->x_pitch | c->x_at | c->y_pitch | c->y_at;
@@ -73,15 +73,15 @@ cvy_status cvy_channels_copy(cvy_channels *op, cvy_queue *queue, const cvy_chann
                              .width = width / vec,
                              .by_width = cvy_divider_make(width / vec)};
   cvy_grid grid = {.local = {CVY_STREAM_LOCAL}};
-  if (facts->cpu_shaped) {
+  if (capabilities->cpu_shaped) {
     const size_t vectors = (size_t)c->rows * (size_t)cvy_ceil_div(width, 16);
-    const int groups = (int)cvy_cpu_groups(facts, vectors / CVY_STREAM_MIN_CHUNK + 1);
+    const int groups = (int)cvy_cpu_groups(capabilities, vectors / CVY_STREAM_MIN_CHUNK + 1);
     g.chunk = cvy_ceil_div(c->rows, groups);
     grid = (cvy_grid){.global = {(size_t)cvy_ceil_div(c->rows, g.chunk)}, .local = {1}};
   } else {
     grid.global[0] = cvy_round_up((size_t)c->rows * (size_t)g.width, CVY_STREAM_LOCAL);
   }
-  CVY_TRY(CVY_LAUNCH(queue, facts->cpu_shaped || vec == VEC ? op->vectors : op->singles, grid, CVY_BUF(c->x),
+  CVY_TRY(CVY_LAUNCH(queue, capabilities->cpu_shaped || vec == VEC ? op->vectors : op->singles, grid, CVY_BUF(c->x),
                      CVY_BUF(c->y), CVY_STRUCT(g)));
 fail:
   return status;

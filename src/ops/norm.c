@@ -64,11 +64,11 @@ void cvy_norm_destroy(cvy_norm **op) {
 
 /* Work-groups over n blocks; *chunk: blocks of a group on a CPU. */
 static cvy_grid grid_of(const cvy_norm *op, size_t n, uint32_t *chunk) {
-  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
   *chunk = 1;
-  if (!facts->cpu_shaped)
+  if (!capabilities->cpu_shaped)
     return (cvy_grid){.global = {cvy_round_up(n * LANES, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
-  const size_t groups = cvy_cpu_groups(facts, (n + CVY_STREAM_MIN_CHUNK / 8 - 1) / (CVY_STREAM_MIN_CHUNK / 8));
+  const size_t groups = cvy_cpu_groups(capabilities, (n + CVY_STREAM_MIN_CHUNK / 8 - 1) / (CVY_STREAM_MIN_CHUNK / 8));
   *chunk = (uint32_t)((n + groups - 1) / groups);
   return (cvy_grid){.global = {(n + *chunk - 1) / *chunk}, .local = {1}};
 }
@@ -90,7 +90,7 @@ fail:
 
 cvy_status cvy_norm_finish(cvy_norm *op, cvy_queue *queue, float clip, cvy_buffer *result) {
   cvy_status status = CVY_OK;
-  const size_t local = cvy_device_get_facts(op->device)->cpu_shaped ? 1 : CVY_STREAM_LOCAL;
+  const size_t local = cvy_device_get_capabilities(op->device)->cpu_shaped ? 1 : CVY_STREAM_LOCAL;
   size_t from = 0;
   CVY_REQUIRE(clip >= 0 && isfinite(clip), CVY_E_ARGUMENT, "norm: clip %g must be 0 or more", (double)clip);
   if (result) CVY_TRY(cvy_check_buffer("norm", "result", result, sizeof(cvy_norm_result)));

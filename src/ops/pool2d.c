@@ -81,7 +81,7 @@ cvy_status cvy_pool2d_create(cvy_device *device, const cvy_pool2d_params *params
   cvy_pool2d *op = NULL;
   *out = NULL;
   const cvy_pool2d_params *const p = params;
-  const bool cpu = cvy_device_get_facts(device)->cpu_shaped;
+  const bool cpu = cvy_device_get_capabilities(device)->cpu_shaped;
   cvy_shape y;
   CVY_TRY(cvy_pool2d_output_shape(p, &y));
   CVY_REQUIRE(!p->relu || p->kind == CVY_POOL_AVG, CVY_E_ARGUMENT, "pool2d: a ReLU in front is for averages only");
@@ -116,7 +116,7 @@ static size_t bytes_of(const cvy_shape *shape, int n) { return (size_t)n * cvy_s
 
 /* Pieces that the channels are cut into, so that `lines` pieces of work with all channels keep every group busy. */
 static int parts_of(const cvy_pool2d *op, size_t lines) {
-  const size_t wanted = cvy_cpu_groups(cvy_device_get_facts(op->device), SIZE_MAX),
+  const size_t wanted = cvy_cpu_groups(cvy_device_get_capabilities(op->device), SIZE_MAX),
                vecs = (size_t)(op->params.x.pitch / op->vec);
   const size_t blocks = vecs < 4 ? 1 : vecs / 4, parts = wanted <= lines ? 1 : (wanted + lines - 1) / lines;
   return (int)(parts < blocks ? parts : blocks);
@@ -152,20 +152,20 @@ static cvy_pool_geometry geometry_of(const cvy_pool2d *op, size_t count, const c
 
 cvy_status cvy_pool2d_forward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *y) {
   cvy_status status = CVY_OK;
-  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
   const cvy_shape *const in = &op->params.x, *const out = &op->y;
   CVY_REQUIRE(n >= 1 && n <= op->params.n_max, CVY_E_ARGUMENT, "pool2d: %d samples, must be from 1 to %d", n,
               op->params.n_max);
   CVY_TRY(cvy_check_buffer("pool2d", "x", x, bytes_of(in, n)));
   CVY_TRY(cvy_check_buffer("pool2d", "y", y, bytes_of(out, n)));
   const size_t total = (size_t)n * cvy_shape_elems(out) / (size_t)op->vec;
-  cvy_pool_geometry g = geometry_of(op, facts->cpu_shaped ? (size_t)n : total, out);
+  cvy_pool_geometry g = geometry_of(op, capabilities->cpu_shaped ? (size_t)n : total, out);
   cvy_grid grid;
-  if (facts->cpu_shaped) {
+  if (capabilities->cpu_shaped) {
     /* rows of outputs, and their channels in parts of 4 vectors if there are fewer rows than work-groups */
     const size_t lines = (size_t)n * (size_t)out->h;
     g.parts = parts_of(op, lines);
-    grid = (cvy_grid){.global = {cvy_cpu_groups(facts, lines * (size_t)g.parts)}, .local = {1}};
+    grid = (cvy_grid){.global = {cvy_cpu_groups(capabilities, lines * (size_t)g.parts)}, .local = {1}};
   } else {
     grid = (cvy_grid){
         .global = {op->wide ? total / (size_t)op->c_lanes * CVY_STREAM_LOCAL : cvy_round_up(total, CVY_STREAM_LOCAL)},
@@ -179,7 +179,7 @@ fail:
 cvy_status cvy_pool2d_backward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *y, cvy_buffer *dy,
                                cvy_buffer *dx, bool accumulate) {
   cvy_status status = CVY_OK;
-  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
   const cvy_shape *const in = &op->params.x, *const out = &op->y;
   CVY_REQUIRE(n >= 1 && n <= op->params.n_max, CVY_E_ARGUMENT, "pool2d: %d samples, must be from 1 to %d", n,
               op->params.n_max);
@@ -194,13 +194,14 @@ cvy_status cvy_pool2d_backward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buff
     y = NULL;
   }
   const size_t total = (size_t)n * cvy_shape_elems(in) / (size_t)op->vec;
-  cvy_pool_geometry g = geometry_of(op, facts->cpu_shaped ? (size_t)n : total, in);
-  const bool scatters = facts->cpu_shaped && op->params.kind == CVY_POOL_MAX;
+  cvy_pool_geometry g = geometry_of(op, capabilities->cpu_shaped ? (size_t)n : total, in);
+  const bool scatters = capabilities->cpu_shaped && op->params.kind == CVY_POOL_MAX;
   if (scatters) g.parts = parts_of(op, (size_t)n);
   const size_t pieces = (size_t)n * (size_t)(scatters ? g.parts : in->h);
   const cvy_grid grid =
-      facts->cpu_shaped ? (cvy_grid){.global = {cvy_cpu_groups(facts, pieces)}, .local = {1}}
-                        : (cvy_grid){.global = {cvy_round_up(total, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
+      capabilities->cpu_shaped
+          ? (cvy_grid){.global = {cvy_cpu_groups(capabilities, pieces)}, .local = {1}}
+          : (cvy_grid){.global = {cvy_round_up(total, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
   CVY_TRY(CVY_LAUNCH(queue, op->backward, grid, CVY_BUF(x), CVY_BUF(y), CVY_BUF(dy), CVY_BUF(dx), CVY_STRUCT(g),
                      CVY_INT(accumulate)));
 fail:

@@ -61,19 +61,19 @@ static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 static cut cut_matrix(const cvy_reduce *op, size_t rows, int pitch) {
-  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
-  const int vec = pitch % (facts->cpu_shaped ? 16 : 4) == 0 ? (facts->cpu_shaped ? 16 : 4) : 1;
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
+  const int vec = pitch % (capabilities->cpu_shaped ? 16 : 4) == 0 ? (capabilities->cpu_shaped ? 16 : 4) : 1;
   cut c = {.vecs = (size_t)(pitch / vec), .scalar = vec == 1};
-  if (facts->cpu_shaped) {
+  if (capabilities->cpu_shaped) {
     const size_t cached = CPU_BLOCK_BYTES / sizeof(float) / (size_t)pitch;
-    const size_t aim = (size_t)CVY_STREAM_GROUPS_PER_UNIT * (size_t)facts->compute_units;
+    const size_t aim = (size_t)CVY_STREAM_GROUPS_PER_UNIT * (size_t)capabilities->compute_units;
     c.lanes = c.vecs;
     c.block = larger(smaller(cached, ceil_div(rows, aim)), 16);
     c.most_blocks = larger(ceil_div(rows, larger(cached, 16)), smaller(aim, ceil_div(rows, 16)));
   } else {
     c.lanes = (size_t)cvy_stream_lanes((int)c.vecs, 16);
     const size_t height = CVY_STREAM_LOCAL / c.lanes, chunks = c.vecs / c.lanes;
-    const size_t aim = (size_t)SIMT_GROUPS_PER_UNIT * (size_t)facts->compute_units;
+    const size_t aim = (size_t)SIMT_GROUPS_PER_UNIT * (size_t)capabilities->compute_units;
     c.block = larger(cvy_round_up(ceil_div(rows * chunks, aim), height), 2 * height);
     c.most_blocks = smaller(ceil_div(aim, chunks), ceil_div(rows, 2 * height));
   }
@@ -89,9 +89,9 @@ size_t cvy_reduce_columns_workspace_bytes(const cvy_reduce *op, size_t rows, int
 /* One run of reduce_columns: rows in n_blocks blocks, `lanes` vectors a work-group. */
 static cvy_status launch_columns(cvy_reduce *op, cvy_queue *queue, const cut *c, size_t rows, size_t block,
                                  size_t n_blocks, size_t lanes, cvy_buffer *x, cvy_buffer *out, bool accumulate) {
-  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
-  const size_t pieces = n_blocks * ceil_div(c->vecs, lanes), local = facts->cpu_shaped ? 1 : CVY_STREAM_LOCAL;
-  const size_t groups = facts->cpu_shaped ? cvy_cpu_groups(facts, pieces) : pieces;
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
+  const size_t pieces = n_blocks * ceil_div(c->vecs, lanes), local = capabilities->cpu_shaped ? 1 : CVY_STREAM_LOCAL;
+  const size_t groups = capabilities->cpu_shaped ? cvy_cpu_groups(capabilities, pieces) : pieces;
   return CVY_LAUNCH(queue, c->scalar ? op->columns_scalar : op->columns,
                     ((cvy_grid){.global = {groups * local}, .local = {local}}), CVY_BUF(x), CVY_BUF(out),
                     CVY_UINT((uint32_t)rows), CVY_UINT((uint32_t)c->vecs), CVY_UINT((uint32_t)block),
@@ -112,7 +112,7 @@ cvy_status cvy_reduce_columns(cvy_reduce *op, cvy_queue *queue, size_t rows, int
   if (c.n_blocks == 1) {
     CVY_TRY(launch_columns(op, queue, &c, rows, c.block, 1, c.lanes, x, out, accumulate));
   } else {
-    const bool cpu = cvy_device_get_facts(op->device)->cpu_shaped;
+    const bool cpu = cvy_device_get_capabilities(op->device)->cpu_shaped;
     const size_t few = cpu ? 4 : c.lanes < 2 ? c.lanes : 2; /* many blocks, few channels: narrow work-groups */
     CVY_TRY(launch_columns(op, queue, &c, rows, c.block, c.n_blocks, c.lanes, x, workspace, false));
     CVY_TRY(launch_columns(op, queue, &c, c.n_blocks, c.n_blocks, 1, few, workspace, out, accumulate));
@@ -123,12 +123,13 @@ fail:
 
 cvy_status cvy_reduce_sum(cvy_reduce *op, cvy_queue *queue, size_t n, cvy_buffer *x, cvy_buffer *out, bool accumulate) {
   cvy_status status = CVY_OK;
-  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
-  const size_t units = (size_t)facts->compute_units, local = facts->cpu_shaped ? 1 : CVY_STREAM_LOCAL;
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
+  const size_t units = (size_t)capabilities->compute_units, local = capabilities->cpu_shaped ? 1 : CVY_STREAM_LOCAL;
   CVY_REQUIRE(n >= 1 && n <= INT32_MAX, CVY_E_ARGUMENT, "reduce: %zu elements, must be from 1 to 2^31-1", n);
   CVY_TRY(cvy_check_buffer("reduce", "x", x, n * sizeof(float)));
   CVY_TRY(cvy_check_buffer("reduce", "out", out, sizeof(float)));
-  size_t groups = facts->cpu_shaped ? cvy_cpu_groups(facts, ceil_div(n, MIN_SUM_CHUNK)) : ceil_div(n, MIN_SUM_CHUNK);
+  size_t groups =
+      capabilities->cpu_shaped ? cvy_cpu_groups(capabilities, ceil_div(n, MIN_SUM_CHUNK)) : ceil_div(n, MIN_SUM_CHUNK);
   if (groups > SIMT_GROUPS_PER_UNIT * units) groups = SIMT_GROUPS_PER_UNIT * units;
   if (groups > MAX_PARTIAL_SUMS) groups = MAX_PARTIAL_SUMS;
   const size_t chunk = cvy_round_up(ceil_div(n, groups), 64);
@@ -147,7 +148,7 @@ fail:
 cvy_status cvy_reduce_parts(cvy_reduce *op, cvy_queue *queue, size_t n, int n_parts, cvy_buffer *x, cvy_buffer *out,
                             bool accumulate) {
   cvy_status status = CVY_OK;
-  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
   size_t elems;
   CVY_REQUIRE(n >= 1 && n <= INT32_MAX && n_parts >= 1 && cvy_mul_size(n, (size_t)n_parts, &elems) &&
                   elems <= SIZE_MAX / sizeof(float),
@@ -157,8 +158,8 @@ cvy_status cvy_reduce_parts(cvy_reduce *op, cvy_queue *queue, size_t n, int n_pa
   CVY_TRY(cvy_check_buffer("reduce", "out", out, n * sizeof(float)));
   cvy_grid grid = {.global = {cvy_round_up(n, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
   size_t chunk = 1;
-  if (facts->cpu_shaped) {
-    const size_t groups = cvy_cpu_groups(facts, ceil_div(n, 1024));
+  if (capabilities->cpu_shaped) {
+    const size_t groups = cvy_cpu_groups(capabilities, ceil_div(n, 1024));
     chunk = cvy_round_up(ceil_div(n, groups), 16);
     grid = (cvy_grid){.global = {ceil_div(n, chunk)}, .local = {1}};
   }

@@ -41,16 +41,16 @@ void cvy_softmax_destroy(cvy_softmax **op) {
 static cvy_status prepare(const cvy_softmax *op, int rows, cvy_buffer *const buffers[3], const char *const names[3],
                           cvy_grid *grid) {
   cvy_status status = CVY_OK;
-  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
   const cvy_shape row = {1, 1, op->c, op->pitch};
   CVY_REQUIRE(rows >= 1 && rows <= INT32_MAX / LANES && cvy_fits_int32(&row, rows), CVY_E_ARGUMENT,
               "softmax: %d rows with pitch %d: must be at least 1 and fewer than 2^31 floats", rows, op->pitch);
   for (int i = 0; i < 3; i++)
     if (names[i])
       CVY_TRY(cvy_check_buffer("softmax", names[i], buffers[i], (size_t)rows * (size_t)op->pitch * sizeof(float)));
-  *grid = facts->cpu_shaped ? (cvy_grid){.global = {cvy_cpu_groups(facts, (size_t)rows)}, .local = {1}}
-                            : (cvy_grid){.global = {cvy_round_up((size_t)rows * LANES, CVY_STREAM_LOCAL)},
-                                         .local = {CVY_STREAM_LOCAL}};
+  *grid = capabilities->cpu_shaped ? (cvy_grid){.global = {cvy_cpu_groups(capabilities, (size_t)rows)}, .local = {1}}
+                                   : (cvy_grid){.global = {cvy_round_up((size_t)rows * LANES, CVY_STREAM_LOCAL)},
+                                                .local = {CVY_STREAM_LOCAL}};
 fail:
   return status;
 }

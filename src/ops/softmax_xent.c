@@ -51,7 +51,7 @@ cvy_status cvy_softmax_xent_run(cvy_softmax_xent *op, cvy_queue *queue, int n, c
                                 float scale, float smoothing, cvy_buffer *dx, cvy_buffer *result, bool accumulate,
                                 cvy_buffer *workspace) {
   cvy_status status = CVY_OK;
-  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
   const size_t size_bytes = (size_t)(n > 0 ? n : 0) * (size_t)op->pitch * sizeof(float);
   CVY_REQUIRE(n >= 1 && n <= op->n_max, CVY_E_ARGUMENT, "cross-entropy: %d samples, must be from 1 to %d", n,
               op->n_max);
@@ -63,9 +63,9 @@ cvy_status cvy_softmax_xent_run(cvy_softmax_xent *op, cvy_queue *queue, int n, c
   if (dx) CVY_TRY(cvy_check_buffer("cross-entropy", "dx", dx, size_bytes));
   CVY_TRY(cvy_check_buffer("cross-entropy", "result", result, sizeof(cvy_xent_result)));
   CVY_TRY(cvy_check_buffer("cross-entropy", "workspace", workspace, cvy_softmax_xent_workspace_bytes(op)));
-  const size_t local = facts->cpu_shaped ? 1 : CVY_STREAM_LOCAL;
-  const size_t global =
-      facts->cpu_shaped ? cvy_cpu_groups(facts, (size_t)n) : cvy_round_up((size_t)n * LANES, CVY_STREAM_LOCAL);
+  const size_t local = capabilities->cpu_shaped ? 1 : CVY_STREAM_LOCAL;
+  const size_t global = capabilities->cpu_shaped ? cvy_cpu_groups(capabilities, (size_t)n)
+                                                 : cvy_round_up((size_t)n * LANES, CVY_STREAM_LOCAL);
   CVY_TRY(CVY_LAUNCH(queue, op->rows, ((cvy_grid){.global = {global}, .local = {local}}), CVY_BUF(x), CVY_BUF(labels),
                      CVY_BUF(dx ? dx : x), CVY_BUF(workspace), CVY_INT(n), CVY_INT(op->c), CVY_INT(op->pitch),
                      CVY_FLOAT(scale), CVY_FLOAT(1.0f - smoothing), CVY_FLOAT(smoothing / (float)op->c),

@@ -23,7 +23,7 @@ static inline cvy_status cvy_check_buffer(const char *op, const char *name, cons
 
 /* Floats per vector (VEC) for rows of `pitch` floats. */
 static inline int cvy_stream_vec(cvy_device *device, int pitch) {
-  const int most = cvy_device_get_facts(device)->cpu_shaped ? 16 : 4;
+  const int most = cvy_device_get_capabilities(device)->cpu_shaped ? 16 : 4;
   return pitch % most == 0 ? most : pitch % 4 == 0 ? 4 : 1;
 }
 
@@ -32,8 +32,8 @@ static inline int cvy_stream_vec(cvy_device *device, int pitch) {
 static inline int cvy_stream_lanes(int n, int most) { return n % most == 0 ? most : n % 4 == 0 ? 4 : 1; }
 
 /* Work-groups for `n_units` independent pieces of work that each deserve a work-group on a CPU device. */
-static inline size_t cvy_cpu_groups(const cvy_device_facts *facts, size_t n_units) {
-  const size_t most = (size_t)CVY_STREAM_GROUPS_PER_UNIT * (size_t)facts->compute_units;
+static inline size_t cvy_cpu_groups(const cvy_capabilities *capabilities, size_t n_units) {
+  const size_t most = (size_t)CVY_STREAM_GROUPS_PER_UNIT * (size_t)capabilities->compute_units;
   return n_units < most ? n_units : most;
 }
 
@@ -44,15 +44,15 @@ typedef struct cvy_stream {
 
 /* Geometry of CVY_FOR_EACH_VECTOR over n_elems floats (a multiple of 16, in [16, 2^34)). */
 static inline cvy_status cvy_stream_plan(cvy_device *device, const char *op, size_t n_elems, cvy_stream *out) {
-  const cvy_device_facts *const facts = cvy_device_get_facts(device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(device);
   if (n_elems == 0 || n_elems % 16 != 0 || n_elems >> 34 != 0) {
     cvy_log_error("%s: %zu elements, must be a multiple of 16 from 16 to 2^34 - 16", op, n_elems);
     return CVY_E_ARGUMENT;
   }
-  const size_t n_vec = n_elems / (facts->cpu_shaped ? 16 : 4);
+  const size_t n_vec = n_elems / (capabilities->cpu_shaped ? 16 : 4);
   *out = (cvy_stream){.n_vec = (uint32_t)n_vec};
-  if (facts->cpu_shaped) {
-    const size_t groups = cvy_cpu_groups(facts, (n_vec + CVY_STREAM_MIN_CHUNK - 1) / CVY_STREAM_MIN_CHUNK);
+  if (capabilities->cpu_shaped) {
+    const size_t groups = cvy_cpu_groups(capabilities, (n_vec + CVY_STREAM_MIN_CHUNK - 1) / CVY_STREAM_MIN_CHUNK);
     out->chunk = (uint32_t)((n_vec + groups - 1) / groups);
     out->grid = (cvy_grid){.global = {(n_vec + out->chunk - 1) / out->chunk}, .local = {1}};
   } else {
@@ -69,11 +69,11 @@ typedef struct cvy_spread {
 } cvy_spread;
 
 static inline cvy_spread cvy_spread_over(cvy_device *device, int64_t n) {
-  const cvy_device_facts *const facts = cvy_device_get_facts(device);
-  if (!facts->cpu_shaped)
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(device);
+  if (!capabilities->cpu_shaped)
     return (cvy_spread){{.global = {cvy_round_up((size_t)n, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}}, 1};
   const int64_t pieces = (n + CVY_STREAM_MIN_CHUNK - 1) / CVY_STREAM_MIN_CHUNK,
-                groups = (int64_t)cvy_cpu_groups(facts, (size_t)pieces), chunk = (n + groups - 1) / groups;
+                groups = (int64_t)cvy_cpu_groups(capabilities, (size_t)pieces), chunk = (n + groups - 1) / groups;
   return (cvy_spread){{.global = {(size_t)((n + chunk - 1) / chunk)}, .local = {1}}, (int)chunk};
 }
 

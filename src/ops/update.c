@@ -75,7 +75,7 @@ cvy_status cvy_update_run(cvy_update *op, cvy_queue *queue, const cvy_update_par
   CVY_TRY(cvy_check_buffer("update", "w", a->w, size_bytes));
   CVY_TRY(cvy_check_buffer("update", "g", a->g, size_bytes));
   for (int m = 0; m < n_moments; m++) CVY_TRY(cvy_check_buffer("update", names[m], a->moments[m], size_bytes));
-  const uint32_t first = (uint32_t)(a->first / (cvy_device_get_facts(op->device)->cpu_shaped ? 16 : 4));
+  const uint32_t first = (uint32_t)(a->first / (cvy_device_get_capabilities(op->device)->cpu_shaped ? 16 : 4));
   if (n_moments == 0) {
     CVY_TRY(CVY_LAUNCH(queue, op->sgd, plan.grid, CVY_BUF(a->w), CVY_BUF(a->g), CVY_BUF(scale), CVY_STRUCT(a->numbers),
                        CVY_UINT(first), CVY_UINT(plan.n_vec), CVY_UINT(plan.chunk)));

@@ -45,7 +45,7 @@ float *cvy_ledger_next_running(const cvy_ledger *ledger);
 /* There are weights to train. Batches that the running values have seen. */
 bool cvy_ledger_is_initialised(const cvy_ledger *ledger);
 void cvy_ledger_set_batches(cvy_ledger *ledger, int64_t batches);
-/* The facts of the model as text, for files (nn/model_facts.h); NULL: none. The ledger takes the text over
+/* The facts of the model as text, for files (nn/model_info.h); NULL: none. The ledger takes the text over
  * (cvy_free). */
 void cvy_ledger_take_facts(cvy_ledger *ledger, char *facts);
 const char *cvy_ledger_facts(const cvy_ledger *ledger);

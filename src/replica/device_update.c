@@ -3,7 +3,7 @@
 
 #include "src/base/mem.h"
 
-struct cvy_lone_update {
+struct cvy_device_update {
   cvy_device *device;
   cvy_instance *instance;
   const cvy_layout *layout;
@@ -12,24 +12,24 @@ struct cvy_lone_update {
   float clip_norm;
 };
 
-cvy_status cvy_lone_update_create(cvy_device *device, cvy_instance *instance, const cvy_layout *layout, float clip_norm,
-                                  bool grad_norm, cvy_lone_update **out) {
+cvy_status cvy_device_update_create(cvy_device *device, cvy_instance *instance, const cvy_layout *layout,
+                                    float clip_norm, bool grad_norm, cvy_device_update **out) {
   cvy_status status = CVY_OK;
-  cvy_lone_update *u = cvy_calloc(1, sizeof *u);
+  cvy_device_update *u = cvy_calloc(1, sizeof *u);
   *out = NULL;
   CVY_REQUIRE(u, CVY_E_MEMORY, "out of host memory");
-  *u = (cvy_lone_update){.device = device, .instance = instance, .layout = layout, .clip_norm = clip_norm};
+  *u = (cvy_device_update){.device = device, .instance = instance, .layout = layout, .clip_norm = clip_norm};
   CVY_TRY(cvy_update_create(device, &u->update));
   if (clip_norm > 0 || grad_norm) CVY_TRY(cvy_norm_create(device, cvy_layout_trained(layout), &u->norm));
   *out = u;
   return CVY_OK;
 fail:
-  cvy_lone_update_destroy(&u);
+  cvy_device_update_destroy(&u);
   return status;
 }
 
-void cvy_lone_update_destroy(cvy_lone_update **update) {
-  cvy_lone_update *const u = *update;
+void cvy_device_update_destroy(cvy_device_update **update) {
+  cvy_device_update *const u = *update;
   if (!u) return;
   cvy_update_destroy(&u->update);
   cvy_norm_destroy(&u->norm);
@@ -37,7 +37,7 @@ void cvy_lone_update_destroy(cvy_lone_update **update) {
   *update = NULL;
 }
 
-static cvy_status update_bucket(cvy_lone_update *u, int bucket, const cvy_update_params *params, cvy_buffer *scale) {
+static cvy_status update_bucket(cvy_device_update *u, int bucket, const cvy_update_params *params, cvy_buffer *scale) {
   cvy_status status = CVY_OK;
   const size_t begin = u->layout->buckets[bucket].offset, end = begin + u->layout->buckets[bucket].size;
   for (size_t at = begin, alike; at < end; at = alike) {
@@ -56,7 +56,7 @@ fail:
   return status;
 }
 
-cvy_status cvy_lone_update_bucket(cvy_lone_update *u, int bucket, const cvy_update_params *params) {
+cvy_status cvy_device_update_bucket(cvy_device_update *u, int bucket, const cvy_update_params *params) {
   cvy_status status = CVY_OK;
   const cvy_layout *const l = u->layout;
   cvy_queue *const queue = cvy_device_compute_queue(u->device);
@@ -72,9 +72,9 @@ fail:
   return status;
 }
 
-cvy_buffer *cvy_lone_update_norm(const cvy_lone_update *u) { return u->norm ? cvy_norm_result_of(u->norm) : NULL; }
+cvy_buffer *cvy_device_update_norm(const cvy_device_update *u) { return u->norm ? cvy_norm_result_of(u->norm) : NULL; }
 
-cvy_status cvy_lone_update_running(cvy_lone_update *u) {
+cvy_status cvy_device_update_running(cvy_device_update *u) {
   cvy_status status = CVY_OK;
   const int n = u->layout->n_running;
   const cvy_running *first = NULL; /* that is not frozen */

@@ -128,10 +128,10 @@ static cvy_status make_plan(cvy_replica *r, int share_max, bool lone, const cvy_
                                                      .tuned = params->tuned ? params->tuned : from_file},
                               &r->instance));
   cvy_timeline_set_instance(r->timeline, r->setup.index, r->instance);
-  CVY_TRY(cvy_notes_create(r->device, cvy_instance_micro_batch(r->instance), &r->notes));
+  CVY_TRY(cvy_step_inputs_create(r->device, cvy_instance_micro_batch(r->instance), &r->notes));
   if (lone)
-    CVY_TRY(cvy_lone_update_create(r->device, r->instance, r->setup.layout, params->clip_norm, params->grad_norm,
-                                   &r->lone));
+    CVY_TRY(cvy_device_update_create(r->device, r->instance, r->setup.layout, params->clip_norm, params->grad_norm,
+                                     &r->lone));
 fail:
   cvy_tune_table_destroy(&from_file);
   return status;
@@ -139,9 +139,9 @@ fail:
 
 static void drop_plan(cvy_replica *r) {
   cvy_timeline_set_instance(r->timeline, r->setup.index, NULL);
-  cvy_lone_update_destroy(&r->lone);
+  cvy_device_update_destroy(&r->lone);
   cvy_instance_destroy(&r->instance); /* before the others: its kernels have their buffers as arguments */
-  cvy_notes_destroy(&r->notes);
+  cvy_step_inputs_destroy(&r->notes);
   cvy_replica_data_destroy(&r->data);
 }
 
@@ -198,7 +198,7 @@ fail:
 
 size_t cvy_replica_device_bytes(const cvy_replica *r) {
   return cvy_instance_device_bytes(r->instance) + (r->data ? cvy_replica_data_bytes(r->data) : 0) +
-         cvy_notes_device_bytes(r->notes) + beside_bytes(r);
+         cvy_step_inputs_device_bytes(r->notes) + beside_bytes(r);
 }
 
 static int room(const void *device) {

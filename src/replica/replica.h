@@ -54,18 +54,18 @@ typedef struct cvy_replica {
   cvy_pulse pulse;
   cvy_instance *instance;
   cvy_gather *gather;
-  bool is_lone;                  /* it is planned so that it updates its own weights (shares.h), with: */
-  struct cvy_lone_update *lone;  /* NULL: gradients cross */
-  struct cvy_notes *notes;       /* small transfers of every step: results, sample numbers */
-  struct cvy_replica_data *data; /* the data set on the device */
-  const cvy_data *attached;      /* the data set that planning anew puts on the device again; NULL: none */
-  struct cvy_staging *staging;   /* NULL unless gradients cross */
-  struct cvy_residual *residual; /* NULL unless they cross as bfloat16 */
-  cvy_mail *mail;                /* NULL unless gradients cross */
-  cvy_timeline *timeline;        /* the team's; NULL: times are not recorded */
-  const char *tuned_wrong;       /* why the device's file of tuned choices is refused; NULL: used, or there is none */
-  const cvy_step *step;          /* the one that the worker is enqueuing */
-  struct cvy_tensor *tensors;    /* of the caller, that lie on the device (tensors.c); the worker's */
+  bool is_lone;                   /* it is planned so that it updates its own weights (shares.h), with: */
+  struct cvy_device_update *lone; /* NULL: gradients cross */
+  struct cvy_step_inputs *notes;  /* small transfers of every step: results, sample numbers */
+  struct cvy_replica_data *data;  /* the data set on the device */
+  const cvy_data *attached;       /* the data set that planning anew puts on the device again; NULL: none */
+  struct cvy_staging *staging;    /* NULL unless gradients cross */
+  struct cvy_residual *residual;  /* NULL unless they cross as bfloat16 */
+  cvy_mail *mail;                 /* NULL unless gradients cross */
+  cvy_timeline *timeline;         /* the team's; NULL: times are not recorded */
+  const char *tuned_wrong;        /* why the device's file of tuned choices is refused; NULL: used, or there is none */
+  const cvy_step *step;           /* the one that the worker is enqueuing */
+  struct cvy_tensor *tensors;     /* of the caller, that lie on the device (tensors.c); the worker's */
 } cvy_replica;
 
 /* The table of member.h; `device` is the cvy_replica. */

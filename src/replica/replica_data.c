@@ -151,7 +151,7 @@ static cvy_status gather(cvy_replica_data *r, int block, int n, cvy_buffer *inde
 static cvy_status load_resident(cvy_replica_data *r, cvy_set set, const int32_t *samples, int n, int epoch) {
   cvy_status status = CVY_OK;
   cvy_buffer *numbers;
-  CVY_TRY(cvy_notes_send_samples(r->target.notes, samples, n, &numbers));
+  CVY_TRY(cvy_step_inputs_send_samples(r->target.notes, samples, n, &numbers));
   r->numbers = numbers;
   CVY_TRY(gather(r, (int)set, n, numbers, r->draws && epoch >= 0 ? numbers : NULL, epoch));
 fail:
@@ -182,7 +182,7 @@ static cvy_status load_streamed(cvy_replica_data *r, cvy_set set, const int32_t 
   CVY_TRY(cvy_queue_wait(compute, images));
   CVY_TRY(cvy_queue_wait(compute, labels));
   if (epoch >= 0 && (r->draws || cvy_instance_drops(r->target.instance)))
-    CVY_TRY(cvy_notes_send_samples(r->target.notes, samples, n, &numbers));
+    CVY_TRY(cvy_step_inputs_send_samples(r->target.notes, samples, n, &numbers));
   r->numbers = numbers;
   CVY_TRY(gather(r, block, n, r->identity, r->draws ? numbers : NULL, epoch));
   CVY_TRY(cvy_queue_marker(compute, &r->block_free[block]));

@@ -21,7 +21,7 @@ typedef struct cvy_replica_data_target {
   cvy_device *device;
   cvy_instance *instance;
   cvy_gather *gather;
-  cvy_notes *notes;
+  cvy_step_inputs *notes;
   size_t used_bytes; /* device memory in use without the data set */
 } cvy_replica_data_target;
 

@@ -132,7 +132,7 @@ static cvy_status after_bucket(void *user, int bucket) {
   cvy_status status = CVY_OK;
   cvy_replica *const r = user;
   const int last = r->setup.layout->n_buckets - 1;
-  if (r->lone) return cvy_lone_update_bucket(r->lone, bucket, &r->step->update);
+  if (r->lone) return cvy_device_update_bucket(r->lone, bucket, &r->step->update);
   if (!r->setup.no_overlap) return send_bucket(r, bucket);
   for (int late = 0; status == CVY_OK && bucket == last && late <= last; late++) status = send_bucket(r, late);
   return status;
@@ -140,7 +140,7 @@ static cvy_status after_bucket(void *user, int bucket) {
 
 /* The last forward pass completes the sums for the running values. */
 static cvy_status after_forward(cvy_replica *r) {
-  if (r->lone) return cvy_lone_update_running(r->lone);
+  if (r->lone) return cvy_device_update_running(r->lone);
   return cvy_layout_moves(r->setup.layout) ? send_parcel(r, r->setup.layout->n_buckets) : CVY_OK;
 }
 
@@ -202,8 +202,8 @@ cvy_status cvy_replica_step(void *replica, cvy_step *step) {
   cvy_profile_step(r->device, number, cvy_timeline_measures(r->timeline, number));
   if (step->shares[index] > 0) {
     CVY_TRY(run_passes(r, step));
-    CVY_TRY(cvy_notes_fetch_result(r->notes, number, cvy_instance_result(r->instance),
-                                   r->lone ? cvy_lone_update_norm(r->lone) : NULL, &finished));
+    CVY_TRY(cvy_step_inputs_fetch_result(r->notes, number, cvy_instance_result(r->instance),
+                                         r->lone ? cvy_device_update_norm(r->lone) : NULL, &finished));
     if (step->timed) CVY_TRY(cvy_stamp_create(finished, &step->parts[index].ended));
     CVY_TRY(cvy_queue_flush(cvy_device_compute_queue(r->device)));
   }
@@ -258,14 +258,14 @@ fail:
 
 void cvy_replica_read_result(void *replica, long step, double *loss_sum, int *correct) {
   const cvy_replica *const r = replica;
-  const cvy_xent_result *const result = cvy_notes_result(r->notes, step);
+  const cvy_xent_result *const result = cvy_step_inputs_result(r->notes, step);
   *loss_sum += cvy_xent_loss(result);
   *correct += result->correct;
 }
 
 double cvy_replica_read_norm(void *replica, long step) {
   const cvy_replica *const r = replica;
-  return cvy_norm_length(&cvy_notes_norm(r->notes, step)->squares);
+  return cvy_norm_length(&cvy_step_inputs_norm(r->notes, step)->squares);
 }
 
 cvy_status cvy_replica_await(void *replica, cvy_event *event, uint64_t *ended_ns) {

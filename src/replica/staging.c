@@ -20,7 +20,7 @@ cvy_status cvy_staging_create(cvy_device *device, const cvy_layout *layout, int 
   CVY_REQUIRE(s, CVY_E_MEMORY, "out of host memory");
   s->device = device;
   s->layout = layout;
-  if (!cvy_device_get_facts(device)->host_unified) {
+  if (!cvy_device_get_capabilities(device)->host_unified) {
     const size_t floats = cvy_layout_trained(layout) + cvy_layout_moving(layout);
     const size_t size_bytes = (staleness ? 3 : 2) * floats * sizeof(float);
     void *host = NULL;

@@ -7,7 +7,7 @@
 
 enum { NOTES = 4 }; /* steps under way are fewer, and so are passes, mostly */
 
-struct cvy_notes {
+struct cvy_step_inputs {
   cvy_device *device;
   int micro_batch;
   cvy_buffer *index; /* micro_batch int32 */
@@ -19,11 +19,11 @@ struct cvy_notes {
   long passes;
 };
 
-cvy_status cvy_notes_create(cvy_device *device, int micro_batch, cvy_notes **out) {
+cvy_status cvy_step_inputs_create(cvy_device *device, int micro_batch, cvy_step_inputs **out) {
   cvy_status status = CVY_OK;
   const size_t index_bytes = (size_t)micro_batch * sizeof(int32_t);
   void *host = NULL;
-  cvy_notes *n = cvy_calloc(1, sizeof *n);
+  cvy_step_inputs *n = cvy_calloc(1, sizeof *n);
   *out = NULL;
   CVY_REQUIRE(n, CVY_E_MEMORY, "out of host memory");
   n->device = device;
@@ -38,12 +38,12 @@ cvy_status cvy_notes_create(cvy_device *device, int micro_batch, cvy_notes **out
   *out = n;
   return CVY_OK;
 fail:
-  cvy_notes_destroy(&n);
+  cvy_step_inputs_destroy(&n);
   return status;
 }
 
-void cvy_notes_destroy(cvy_notes **notes) {
-  cvy_notes *const n = *notes;
+void cvy_step_inputs_destroy(cvy_step_inputs **notes) {
+  cvy_step_inputs *const n = *notes;
   if (!n) return;
   for (int i = 0; i < NOTES; i++) cvy_event_destroy(&n->sent[i]);
   cvy_pinned_destroy(&n->memory);
@@ -52,9 +52,9 @@ void cvy_notes_destroy(cvy_notes **notes) {
   *notes = NULL;
 }
 
-size_t cvy_notes_device_bytes(const cvy_notes *n) { return cvy_buffer_size(n->index); }
+size_t cvy_step_inputs_device_bytes(const cvy_step_inputs *n) { return cvy_buffer_size(n->index); }
 
-cvy_status cvy_notes_send_samples(cvy_notes *n, const int32_t *samples, int count, cvy_buffer **on_device) {
+cvy_status cvy_step_inputs_send_samples(cvy_step_inputs *n, const int32_t *samples, int count, cvy_buffer **on_device) {
   cvy_status status = CVY_OK;
   const size_t bytes = (size_t)count * sizeof *samples;
   const int note = (int)(n->passes++ % NOTES);
@@ -68,7 +68,8 @@ fail:
   return status;
 }
 
-cvy_status cvy_notes_fetch_result(cvy_notes *n, long step, cvy_buffer *result, cvy_buffer *norm, cvy_event **read) {
+cvy_status cvy_step_inputs_fetch_result(cvy_step_inputs *n, long step, cvy_buffer *result, cvy_buffer *norm,
+                                        cvy_event **read) {
   cvy_status status = CVY_OK;
   cvy_queue *const queue = cvy_device_compute_queue(n->device);
   cvy_event *before = NULL; /* the queue is in order: `read` comes behind it */
@@ -79,5 +80,5 @@ fail:
   return status;
 }
 
-const cvy_xent_result *cvy_notes_result(const cvy_notes *n, long step) { return &n->results[step % NOTES]; }
-const cvy_norm_result *cvy_notes_norm(const cvy_notes *n, long step) { return &n->norms[step % NOTES]; }
+const cvy_xent_result *cvy_step_inputs_result(const cvy_step_inputs *n, long step) { return &n->results[step % NOTES]; }
+const cvy_norm_result *cvy_step_inputs_norm(const cvy_step_inputs *n, long step) { return &n->norms[step % NOTES]; }

@@ -8,22 +8,23 @@
 #include "src/ops/norm.h"
 #include "src/ops/softmax_xent.h"
 
-typedef struct cvy_notes cvy_notes;
+typedef struct cvy_step_inputs cvy_step_inputs;
 
 /* micro_batch: samples of the largest pass. CVY_E_DEVICE_MEMORY, CVY_E_MEMORY, CVY_E_DEVICE. */
-cvy_status cvy_notes_create(cvy_device *device, int micro_batch, cvy_notes **out);
-void cvy_notes_destroy(cvy_notes **notes);
+cvy_status cvy_step_inputs_create(cvy_device *device, int micro_batch, cvy_step_inputs **out);
+void cvy_step_inputs_destroy(cvy_step_inputs **notes);
 /* Device memory in use, bytes. */
-size_t cvy_notes_device_bytes(const cvy_notes *notes);
+size_t cvy_step_inputs_device_bytes(const cvy_step_inputs *notes);
 /* Enqueues the upload of the pass's sample numbers on the compute queue; they are copied. May wait for an older pass.
  * *on_device: borrowed until the next pass. */
-cvy_status cvy_notes_send_samples(cvy_notes *notes, const int32_t *samples, int n, cvy_buffer **on_device);
+cvy_status cvy_step_inputs_send_samples(cvy_step_inputs *notes, const int32_t *samples, int n, cvy_buffer **on_device);
 /* Enqueues the read of a step's result, and of its gradient's norm (a cvy_norm_result; NULL: not computed). *read: the
  * event behind which the result is valid, until as many later steps are enqueued as there are notes; it belongs to the
  * caller. */
-cvy_status cvy_notes_fetch_result(cvy_notes *notes, long step, cvy_buffer *result, cvy_buffer *norm, cvy_event **read);
+cvy_status cvy_step_inputs_fetch_result(cvy_step_inputs *notes, long step, cvy_buffer *result, cvy_buffer *norm,
+                                        cvy_event **read);
 /* Any thread, behind that event. */
-const cvy_xent_result *cvy_notes_result(const cvy_notes *notes, long step);
-const cvy_norm_result *cvy_notes_norm(const cvy_notes *notes, long step);
+const cvy_xent_result *cvy_step_inputs_result(const cvy_step_inputs *notes, long step);
+const cvy_norm_result *cvy_step_inputs_norm(const cvy_step_inputs *notes, long step);
 
 #endif

@@ -16,7 +16,7 @@
 #include "src/base/json.h"
 #include "src/base/mem.h"
 #include "src/base/text.h"
-#include "src/nn/model_facts.h"
+#include "src/nn/model_info.h"
 #include "src/nn/weights.h"
 
 enum { STEP_DIGITS = 10 };
@@ -498,9 +498,9 @@ cvy_status cvy_checkpoint_open_file(const char *path, cvy_checkpoint **out) {
 
   CVY_TRY(read_numbers(path, c->values, &c->numbers));
   if (c->values[FACTS]) {
-    cvy_model_facts *facts;
-    CVY_TRY(cvy_facts_parse(path, c->values[FACTS], &facts));
-    cvy_model_facts_free(&facts);
+    cvy_model_info *facts;
+    CVY_TRY(cvy_model_info_parse(path, c->values[FACTS], &facts));
+    cvy_model_info_free(&facts);
   }
   CVY_TRY(check_devices(path, c->values[DEVICES]));
   CVY_TRY(read_shares(path, c->values[SHARES], &c->shares, &c->numbers.n_shares));

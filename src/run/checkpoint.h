@@ -52,7 +52,7 @@ typedef struct cvy_checkpoint_data {
   int n_shares;                /* devices */
   const int *shares;           /* of a full batch */
   const char *choices;         /* JSON array (choices.h); NULL: [] */
-  const char *facts;           /* of the model (nn/model_facts.h); NULL: none */
+  const char *facts;           /* of the model (nn/model_info.h); NULL: none */
   float *w, *running;          /* flat vectors (nn/layout.h) */
   cvy_optimizer_kind kind;     /* of the moments: */
   float *moments[CVY_MOMENTS]; /* NULL: the optimiser keeps none */

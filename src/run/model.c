@@ -10,11 +10,11 @@
 #include "src/base/file.h"
 #include "src/base/mem.h"
 #include "src/base/text.h"
-#include "src/nn/model_facts.h"
+#include "src/nn/model_info.h"
 #include "src/nn/weights.h"
 
 struct cvy_model {
-  cvy_model_facts *facts;
+  cvy_model_info *info;
   cvy_net *net;
   cvy_devices *devices;
   cvy_team *team;
@@ -44,18 +44,18 @@ fail:
   return status;
 }
 
-cvy_status cvy_model_net(const char *path, const cvy_model_facts *facts, cvy_net **out) {
+cvy_status cvy_model_net(const char *path, const cvy_model_info *info, cvy_net **out) {
   cvy_status status = CVY_OK;
   cvy_net *net = NULL;
   char *file = NULL;
   *out = NULL;
-  CVY_REQUIRE(facts->model, CVY_E_ARGUMENT, "%s does not say which model it is: resnet18 or lenet?", path);
-  if (cvy_onnx_is_file(facts->model)) CVY_TRY(find_onnx(path, facts->model, &file));
-  CVY_TRY(cvy_net_open(file ? file : facts->model, facts->channels, facts->height, facts->width, facts->classes, &net));
-  CVY_REQUIRE(!file || !facts->graph || facts->graph == cvy_net_fingerprint(net), CVY_E_MISMATCH,
+  CVY_REQUIRE(info->model, CVY_E_ARGUMENT, "%s does not say which model it is: resnet18 or lenet?", path);
+  if (cvy_onnx_is_file(info->model)) CVY_TRY(find_onnx(path, info->model, &file));
+  CVY_TRY(cvy_net_open(file ? file : info->model, info->channels, info->height, info->width, info->classes, &net));
+  CVY_REQUIRE(!file || !info->graph || info->graph == cvy_net_fingerprint(net), CVY_E_MISMATCH,
               "%s was trained with another network than that in %s: its graph has the number %016" PRIx64
               ", this one's is %016" PRIx64,
-              path, file, facts->graph, cvy_net_fingerprint(net));
+              path, file, info->graph, cvy_net_fingerprint(net));
   CVY_TRY(cvy_weights_check(cvy_net_layout(net), path));
   *out = net;
   net = NULL;
@@ -67,20 +67,20 @@ fail:
 
 /* ---- predictions ---- */
 
-static cvy_status copy_facts(const char *path, const cvy_model_facts *facts, cvy_model_facts **out) {
+static cvy_status copy_facts(const char *path, const cvy_model_info *info, cvy_model_info **out) {
   cvy_status status = CVY_OK;
   char *text = NULL;
-  CVY_TRY(cvy_facts_write(facts, &text));
-  CVY_TRY(cvy_facts_parse(path, text, out));
+  CVY_TRY(cvy_model_info_write(info, &text));
+  CVY_TRY(cvy_model_info_parse(path, text, out));
 fail:
   cvy_free(text);
   return status;
 }
 
 /* The network of an ONNX file and the facts of it: the caller's, who may leave out all that the file says. */
-static cvy_status open_onnx(const char *path, const cvy_model_facts *given, cvy_model *m) {
+static cvy_status open_onnx(const char *path, const cvy_model_info *given, cvy_model *m) {
   cvy_status status = CVY_OK;
-  cvy_model_facts f = given ? *given : (cvy_model_facts){0};
+  cvy_model_info f = given ? *given : (cvy_model_info){0};
   CVY_TRY(cvy_net_open(path, f.channels, f.height, f.width, f.classes, &m->net));
   (void)cvy_net_shape(m->net, 0, &f.channels, &f.height, &f.width);
   f.model = path;
@@ -90,7 +90,7 @@ static cvy_status open_onnx(const char *path, const cvy_model_facts *given, cvy_
     f.size_h = f.height == f.width ? -1 : f.height;
     f.size_w = f.width;
   }
-  CVY_TRY(copy_facts(path, &f, &m->facts));
+  CVY_TRY(copy_facts(path, &f, &m->info));
 fail:
   return status;
 }
@@ -98,16 +98,16 @@ fail:
 /* The network that the facts of a weights file name, else the caller's. */
 static cvy_status open_weights(const char *path, const cvy_model_params *p, cvy_model *m) {
   cvy_status status = CVY_OK;
-  CVY_TRY(cvy_model_facts_read(path, &m->facts));
-  if (!m->facts || (!m->facts->model && p->facts)) {
-    cvy_model_facts_free(&m->facts);
-    CVY_REQUIRE(p->facts, CVY_E_ARGUMENT,
+  CVY_TRY(cvy_model_info_read(path, &m->info));
+  if (!m->info || (!m->info->model && p->info)) {
+    cvy_model_info_free(&m->info);
+    CVY_REQUIRE(p->info, CVY_E_ARGUMENT,
                 "%s does not say which network its weights belong to: name the model, its input and classes", path);
-    CVY_TRY(copy_facts(path, p->facts, &m->facts));
+    CVY_TRY(copy_facts(path, p->info, &m->info));
   }
-  cvy_model_facts facts = *m->facts;
-  if (p->model) facts.model = p->model;
-  CVY_TRY(cvy_model_net(path, &facts, &m->net));
+  cvy_model_info info = *m->info;
+  if (p->model) info.model = p->model;
+  CVY_TRY(cvy_model_net(path, &info, &m->net));
 fail:
   return status;
 }
@@ -119,12 +119,12 @@ cvy_status cvy_model_open(const char *path, const char *devices, const cvy_model
   *out = NULL;
   CVY_REQUIRE(m, CVY_E_MEMORY, "out of host memory");
   const bool onnx = cvy_onnx_is_file(path);
-  CVY_TRY(onnx ? open_onnx(path, p.facts, m) : open_weights(path, &p, m));
+  CVY_TRY(onnx ? open_onnx(path, p.info, m) : open_weights(path, &p, m));
   CVY_TRY(cvy_devices_select(devices ? devices : "auto", &m->devices));
   CVY_TRY(cvy_team_create(m->devices, m->net,
                           &(cvy_team_params){.batch = p.batch,
                                              .inference = true,
-                                             .input = cvy_model_input(m->facts),
+                                             .input = cvy_model_input(m->info),
                                              .split = CVY_SPLIT_UNLIKE,
                                              .conv_algo = p.conv_algo,
                                              .math = p.math,
@@ -145,12 +145,12 @@ void cvy_model_close(cvy_model **model) {
   cvy_team_destroy(&m->team);
   cvy_devices_destroy(&m->devices);
   cvy_net_destroy(&m->net);
-  cvy_model_facts_free(&m->facts);
+  cvy_model_info_free(&m->info);
   cvy_free(m->labels);
   cvy_free(m);
 }
 
-const cvy_model_facts *cvy_model_get_facts(const cvy_model *m) { return m->facts; }
+const cvy_model_info *cvy_model_get_facts(const cvy_model *m) { return m->info; }
 const cvy_devices *cvy_model_devices(const cvy_model *m) { return m->devices; }
 
 cvy_status cvy_model_predict(cvy_model *m, const uint8_t *pixels, int n, float *probabilities) {
@@ -165,10 +165,10 @@ cvy_status cvy_model_predict(cvy_model *m, const uint8_t *pixels, int n, float *
     m->n_labels = n;
   }
   m->data = (cvy_data){.name = "to predict",
-                       .h = m->facts->height,
-                       .w = m->facts->width,
-                       .c = m->facts->channels,
-                       .classes = m->facts->classes,
+                       .h = m->info->height,
+                       .w = m->info->width,
+                       .c = m->info->channels,
+                       .classes = m->info->classes,
                        .test = {.n = n, .images = pixels, .labels = m->labels}};
   CVY_TRY(cvy_team_attach(m->team, &m->data));
   CVY_TRY(cvy_team_classify(m->team, CVY_SET_TEST, probabilities, NULL));

@@ -14,7 +14,7 @@
 #include "src/run/checkpoint.h"
 #include "src/run/lag_watch.h"
 #include "src/run/loss_watch.h"
-#include "src/run/muster.h"
+#include "src/run/fleet_settings_check.h"
 #include "src/run/resume.h"
 #include "src/run/statistics_check.h"
 #include "src/run/train_params.h"
@@ -51,7 +51,7 @@ typedef struct trainer {
   int folders_made;
   bool has_event; /* `event` is taken and not yet passed on */
   cvy_team_event event;
-  float *probabilities;     /* of on_answers, for the largest set that is evaluated; NULL: no node wants them */
+  float *probabilities;     /* of on_predictions, for the largest set that is evaluated; NULL: no node wants them */
   cvy_run_position on_host; /* position of the newest state on the host, which may be behind a lone device */
   uint64_t on_host_ns;
   double keep_s;    /* the newest took so long to bring there */
@@ -314,11 +314,11 @@ static cvy_status measure(trainer *t, cvy_set set, double *accuracy) {
   const cvy_status status = cvy_team_classify(t->team, set, t->probabilities, &eval);
   if (status == CVY_OK && cvy_ring_truth(t->team->ring) == t->at.step) note_on_host(t);
   if (status == CVY_OK) *accuracy = eval.accuracy;
-  if (status == CVY_OK && t->p.on_answers)
-    t->p.on_answers(t->p.user, &(cvy_train_answers){.set = set,
-                                                    .epoch = t->at.epoch - (t->at.epoch_batches == 0),
-                                                    .probabilities = t->probabilities,
-                                                    .result = &eval});
+  if (status == CVY_OK && t->p.on_predictions)
+    t->p.on_predictions(t->p.user, &(cvy_train_predictions){.set = set,
+                                                            .epoch = t->at.epoch - (t->at.epoch_batches == 0),
+                                                            .probabilities = t->probabilities,
+                                                            .result = &eval});
   if (status != CVY_E_INTERRUPTED || !(chain_of(t) || cvy_stop_requested(t->p.stop))) return status;
   t->stopping = true;
   return CVY_OK;
@@ -484,13 +484,13 @@ fail:
 }
 
 /* All nodes of a fleet make the answers if one of them wants them: they cross the fleet. */
-static cvy_status take_room_for_answers(trainer *t) {
+static cvy_status take_room_for_predictions(trainer *t) {
   cvy_status status = CVY_OK;
-  bool wanted = t->p.on_answers != NULL;
+  bool wanted = t->p.on_predictions != NULL;
   const size_t val = wants(t, CVY_SET_VAL) ? (size_t)t->data->val.n : 0,
                test = wants(t, CVY_SET_TEST) ? (size_t)t->data->test.n : 0,
                classes = (size_t)cvy_net_classes(t->team->net);
-  CVY_TRY(cvy_muster_any(t->team->params.fleet, &wanted));
+  CVY_TRY(cvy_fleet_settings_any(t->team->params.fleet, &wanted));
   if (!wanted || val + test == 0) return CVY_OK;
   t->probabilities = cvy_calloc((val > test ? val : test) * classes, sizeof *t->probabilities);
   CVY_REQUIRE(t->probabilities, CVY_E_MEMORY, "out of host memory for the probabilities of %zu samples",
@@ -552,8 +552,8 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   team->stop = t.p.stop ? t.p.stop : team->params.stop;
   if (chain_of(&t)) cvy_chain_set_stop(chain_of(&t), team->stop);
   t.at.step = cvy_ring_next_number(team->ring);
-  CVY_TRY(cvy_muster(team, &t.p, &t.at));
-  CVY_TRY(take_room_for_answers(&t));
+  CVY_TRY(cvy_fleet_settings_check(team, &t.p, &t.at));
+  CVY_TRY(take_room_for_predictions(&t));
   if (cvy_train_judges(&t.p) && data->val.n == 0 && writes(&t))
     cvy_log_warning(
         "there is no validation set: the test set chooses the best epoch, whose accuracy then flatters (--val-split)");

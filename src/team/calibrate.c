@@ -368,12 +368,12 @@ fail:
 bool cvy_calibrate_alike(const cvy_team *team) {
   if (team->params.fleet) return cvy_noted_alike(cvy_opening_everyone(team->opening));
   const cvy_device_info *const first = cvy_device_get_info(team->replicas[0].device);
-  const int units = cvy_device_get_facts(team->replicas[0].device)->compute_units;
+  const int units = cvy_device_get_capabilities(team->replicas[0].device)->compute_units;
   for (int i = 1; i < cvy_roster_size(team->roster); i++) {
     const cvy_device_info *const info = cvy_device_get_info(team->replicas[i].device);
     if (strcmp(info->name, first->name) != 0 || strcmp(info->platform_name, first->platform_name) != 0 ||
         strcmp(info->driver, first->driver) != 0 ||
-        cvy_device_get_facts(team->replicas[i].device)->compute_units != units)
+        cvy_device_get_capabilities(team->replicas[i].device)->compute_units != units)
       return false;
   }
   return true;

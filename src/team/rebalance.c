@@ -269,7 +269,8 @@ static const char *split_name(int32_t kind) {
   return kind >= 0 && kind <= CVY_SPLIT_UNLIKE ? names[kind] : "?";
 }
 
-/* Compares the settings by which the nodes find shares together, before they do; run/muster.h compares all others. */
+/* Compares the settings by which the nodes find shares together, before they do; run/fleet_settings_check.h compares
+ * all others. */
 static cvy_status check_nodes(const cvy_team *team) {
   cvy_status status = CVY_OK;
   cvy_fleet *const fleet = team->params.fleet;

@@ -8,7 +8,7 @@
 #include "src/base/mem.h"
 #include "src/base/text.h"
 #include "src/nn/init.h"
-#include "src/nn/model_facts.h"
+#include "src/nn/model_info.h"
 #include "src/nn/weights.h"
 #include "src/team/publish.h"
 
@@ -48,18 +48,18 @@ fail:
   return status;
 }
 
-cvy_status cvy_team_describe(cvy_team *team, const cvy_model_facts *facts) {
+cvy_status cvy_team_describe(cvy_team *team, const cvy_model_info *info) {
   cvy_status status = CVY_OK;
   const cvy_shape *const in = &team->net->layers[0].shape;
   char *text = NULL;
-  if (facts) {
-    CVY_REQUIRE(facts->channels == in->c && facts->height == in->h && facts->width == in->w, CVY_E_MISMATCH,
+  if (info) {
+    CVY_REQUIRE(info->channels == in->c && info->height == in->h && info->width == in->w, CVY_E_MISMATCH,
                 "the model is described with an input of %dx%dx%d (channels, height, width), the network's is %dx%dx%d",
-                facts->channels, facts->height, facts->width, in->c, in->h, in->w);
-    CVY_REQUIRE(facts->classes == cvy_net_classes(team->net), CVY_E_MISMATCH,
-                "the model is described with %d classes, the network has %d", facts->classes,
+                info->channels, info->height, info->width, in->c, in->h, in->w);
+    CVY_REQUIRE(info->classes == cvy_net_classes(team->net), CVY_E_MISMATCH,
+                "the model is described with %d classes, the network has %d", info->classes,
                 cvy_net_classes(team->net));
-    CVY_TRY(cvy_facts_write(facts, &text));
+    CVY_TRY(cvy_model_info_write(info, &text));
   }
   cvy_ledger_take_facts(team->ledger, text);
 fail:

@@ -405,7 +405,7 @@ void cvy_timeline_open(cvy_timeline *t, int i, cvy_device *device) {
   device_line *const d = &t->lines[i];
   d->device = device;
   d->left_out = !find_offset(d);
-  if (!cvy_device_get_facts(device)->cpu_shaped) {
+  if (!cvy_device_get_capabilities(device)->cpu_shaped) {
     cvy_mutex_lock(&t->inbox_lock);
     t->samples = true;
     cvy_mutex_unlock(&t->inbox_lock);

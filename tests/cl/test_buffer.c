@@ -211,11 +211,11 @@ static bool asks_for_huge_pages(check_device *d, size_t size_bytes) {
 
 /* Where a device computes in the host's memory, a large buffer asks for huge pages, a small one does not. */
 CHECK_TEST(huge_pages) {
-  const cvy_device_facts *const facts = cvy_device_get_facts(d->cl);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(d->cl);
   if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) != 0) check_skip(d, "a kernel without huge pages");
   if (getenv("CVY_TEST_SANITIZER")) check_skip(d, "a sanitizer's allocator has huge pages of its own");
   assert_false(asks_for_huge_pages(d, 1 << 20));
-  assert_int_equal(asks_for_huge_pages(d, 64 << 20), facts->cpu_shaped && facts->host_unified);
+  assert_int_equal(asks_for_huge_pages(d, 64 << 20), capabilities->cpu_shaped && capabilities->host_unified);
 }
 
 /* The guard bands of check.h notice what they are there for. */

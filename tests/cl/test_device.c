@@ -151,7 +151,7 @@ CHECK_TEST(open) {
   check_ok(cvy_device_open(list, &selected, false, &again));
   assert_string_equal(cvy_device_label(device), "0:0 some device");
   assert_string_equal(cvy_device_get_info(device)->name, list->items[selected.item].name);
-  assert_int_equal(cvy_device_get_facts(device)->compute_units, list->items[selected.item].compute_units);
+  assert_int_equal(cvy_device_get_capabilities(device)->compute_units, list->items[selected.item].compute_units);
   cvy_device_list_destroy(&list); /* opened devices outlive it */
   /* what belongs to one device is refused by another */
   cvy_buffer *b = NULL;
@@ -264,7 +264,7 @@ CHECK_TEST(parts) {
     tasks before, after;
     unsigned long ticks = 0;
     check_ok(cvy_device_open(list, &selected[i], false, &parts[i]));
-    assert_int_equal(cvy_device_get_facts(parts[i])->compute_units, 1);
+    assert_int_equal(cvy_device_get_capabilities(parts[i])->compute_units, 1);
     check_ok(cvy_kernel_create(parts[i], "busy", "busy", NULL, 0, &busy));
     check_ok(cvy_buffer_create(parts[i], 64 * sizeof(float), &y));
     cvy_queue *const queue = cvy_device_compute_queue(parts[i]);

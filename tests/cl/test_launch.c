@@ -203,7 +203,7 @@ CHECK_TEST(rows) {
 CHECK_TEST(side_by_side) {
   enum { N = 2 };
   if (getenv("CVY_TEST_OCLGRIND")) check_skip(d, "it would take too long under oclgrind");
-  if (cvy_device_get_facts(d->cl)->compute_units < 2) check_skip(d, "one core runs nothing side by side");
+  if (cvy_device_get_capabilities(d->cl)->compute_units < 2) check_skip(d, "one core runs nothing side by side");
   cvy_devices *devices;
   cvy_device *opened[N] = {NULL};
   cvy_kernel *late[N] = {NULL};
@@ -275,8 +275,8 @@ CHECK_TEST(refusals) {
   check_ok(cvy_kernel_create(d->cl, "scale", "scale_forward", NULL, 0, &scale));
   check_ok(cvy_kernel_create(d->cl, "scale", "place", NULL, 0, &place));
   check_buffer *const b = check_scratch(d, "b", 4096);
-  const size_t too_many = cvy_device_get_facts(d->cl)->max_work_group * 2,
-               too_much = cvy_device_get_facts(d->cl)->local_bytes + 4;
+  const size_t too_many = cvy_device_get_capabilities(d->cl)->max_work_group * 2,
+               too_much = cvy_device_get_capabilities(d->cl)->local_bytes + 4;
   const cvy_launch_totals before = cvy_launch_get_totals();
 #define SCALE_ARGS(local_size) CVY_BUF(b->cl), CVY_BUF(b->cl), CVY_INT(0), CVY_FLOAT(1.0f), CVY_LOCAL(local_size)
   check_fails(CVY_LAUNCH(d->queue, scale, ((cvy_grid){{64}, {64}}), CVY_BUF(b->cl), CVY_BUF(b->cl)), CVY_E_ARGUMENT,

@@ -172,12 +172,12 @@ int main(int argc, char **argv) {
   check(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = SEED}));
   check(cvy_team_attach(team, data));
   /* With these facts in its files `convoy eval` and `convoy predict` need no --model. */
-  check(cvy_team_describe(team, &(cvy_model_facts){.model = "lenet",
-                                                   .channels = data->c,
-                                                   .height = data->h,
-                                                   .width = data->w,
-                                                   .classes = data->classes,
-                                                   .class_names = data->class_names}));
+  check(cvy_team_describe(team, &(cvy_model_info){.model = "lenet",
+                                                  .channels = data->c,
+                                                  .height = data->h,
+                                                  .width = data->w,
+                                                  .classes = data->classes,
+                                                  .class_names = data->class_names}));
 
   (strcmp(argv[1], "hand") == 0 ? by_hand : with_cvy_train)(team, data, folder, opened);
 

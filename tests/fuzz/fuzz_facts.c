@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * The facts of a model in a file's header, nn/model_facts.h. Input: the text. What is read is written and read again as
+ * The facts of a model in a file's header, nn/model_info.h. Input: the text. What is read is written and read again as
  * the same. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/base/mem.h"
-#include "src/nn/model_facts.h"
+#include "src/nn/model_info.h"
 #include "tests/fuzz/fuzz.h"
 
 void fuzz_seeds(void) {
@@ -19,28 +19,28 @@ void fuzz_seeds(void) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  cvy_model_facts *facts, *again;
+  cvy_model_info *info, *again;
   char *text, *second;
   char *const input = malloc(size + 1);
   CVY_ASSERT(input);
   if (size) memcpy(input, data, size);
   input[size] = '\0';
-  const cvy_status status = cvy_facts_parse("file", input, &facts);
+  const cvy_status status = cvy_model_info_parse("file", input, &info);
   free(input);
   CVY_ASSERT(status == CVY_OK || status == CVY_E_FORMAT);
   if (status == CVY_OK) {
-    CVY_ASSERT(facts->classes >= 1 && facts->channels >= 1 && facts->height >= 1 && facts->width >= 1);
-    for (int c = 0; c < facts->n_channels; c++)
-      CVY_ASSERT(isfinite(facts->mean[c]) && isfinite(facts->deviation[c]) && facts->deviation[c] > 0);
-    FUZZ_OK(cvy_facts_write(facts, &text));
-    FUZZ_OK(cvy_facts_parse("again", text, &again));
-    FUZZ_OK(cvy_facts_write(again, &second));
+    CVY_ASSERT(info->classes >= 1 && info->channels >= 1 && info->height >= 1 && info->width >= 1);
+    for (int c = 0; c < info->n_channels; c++)
+      CVY_ASSERT(isfinite(info->mean[c]) && isfinite(info->deviation[c]) && info->deviation[c] > 0);
+    FUZZ_OK(cvy_model_info_write(info, &text));
+    FUZZ_OK(cvy_model_info_parse("again", text, &again));
+    FUZZ_OK(cvy_model_info_write(again, &second));
     CVY_ASSERT(strcmp(text, second) == 0);
     cvy_free(text);
     cvy_free(second);
-    cvy_model_facts_free(&again);
+    cvy_model_info_free(&again);
   }
-  cvy_model_facts_free(&facts);
+  cvy_model_info_free(&info);
   fuzz_end();
   return 0;
 }

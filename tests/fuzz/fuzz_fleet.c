@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Other nodes of a fleet, behind the handshake (fuzz_link.c has what comes before): what they say when a team is opened
- * (fleet/node_messages.h, noted_devices.h, fleet_pace.h, run/muster.h), or while it trains (fleet/chain.h,
- * membership.h). The link is made of the input; no byte leaves it.
+ * (fleet/node_messages.h, noted_devices.h, fleet_pace.h, run/fleet_settings_check.h), or while it trains
+ * (fleet/chain.h, membership.h). The link is made of the input; no byte leaves it.
  *
  * Input: a byte (bit 7: the fleet trains; else rank of this node in a fleet of three), two lengths of two bytes, so
  * many bytes of UP and of DOWN; the rest is news. A message of UP or DOWN has the size that this node expects, since
@@ -15,7 +15,7 @@
 
 #include "src/base/mem.h"
 #include "src/base/sync.h"
-#include "src/run/muster.h"
+#include "src/run/fleet_settings_check.h"
 #include "src/fleet/chain.h"
 #include "src/team/fleet_pace.h"
 #include "src/fleet/node_messages.h"
@@ -292,8 +292,8 @@ static cvy_status open_all(cvy_fleet *fleet) {
   CVY_TRY(find_shares(fleet));
   CVY_TRY(cvy_fleet_gather_list(fleet, "[1]", &list));
   CVY_TRY(cvy_fleet_spread(fleet, &data, &size, 1 << 20));
-  CVY_TRY(cvy_muster_compare(fleet, settings));
-  CVY_TRY(cvy_muster_any(fleet, &yes));
+  CVY_TRY(cvy_fleet_settings_compare(fleet, settings));
+  CVY_TRY(cvy_fleet_settings_any(fleet, &yes));
 fail:
   cvy_noted_devices_destroy(&everyone);
   cvy_free(list);

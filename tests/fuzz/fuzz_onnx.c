@@ -20,7 +20,7 @@ void fuzz_seeds(void) {
     FUZZ_OK(cvy_net_finish(net, cvy_net_linear(net, cvy_net_global_avgpool(net, x), "f", 2, false)));
     for (int k = 0; k < cvy_net_param_count(net); k++) {
       cvy_param_info p;
-      if (cvy_net_param(net, k, &p)) FUZZ_OK(cvy_net_bring(net, p.name, values, p.elems));
+      if (cvy_net_param(net, k, &p)) FUZZ_OK(cvy_net_set_values(net, p.name, values, p.elems));
     }
     const char *const path = fuzz_file("seed", NULL, 0, NULL, 0);
     FUZZ_OK(cvy_onnx_export(net, NULL, softmax ? CVY_ONNX_PROBABILITIES : CVY_ONNX_LOGITS, path));
@@ -45,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   cvy_net *net, *again;
   if (cvy_onnx_import(fuzz_file("file.onnx", data, size, NULL, 0), 0, 0, 0, &net) == CVY_OK) {
     const char *const path = fuzz_file("again.onnx", NULL, 0, NULL, 0);
-    CVY_ASSERT(cvy_net_brings_all(net));
+    CVY_ASSERT(cvy_net_has_all_values(net));
     FUZZ_OK(cvy_onnx_export(net, NULL, CVY_ONNX_AS_READ, path));
     FUZZ_OK(cvy_onnx_import(path, 0, 0, 0, &again));
     CVY_ASSERT(count_trained(net) == count_trained(again));

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * base/safetensors.h, and the facts of a model in its metadata (nn/model_facts.h). Input: a zero byte and a whole file,
+ * base/safetensors.h, and the facts of a model in its metadata (nn/model_info.h). Input: a zero byte and a whole file,
  * or the header's text, a zero byte and the data, for which the header's length is put in front. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/base/mem.h"
 #include "src/base/safetensors.h"
-#include "src/nn/model_facts.h"
+#include "src/nn/model_info.h"
 #include "tests/fuzz/fuzz.h"
 
 static const cvy_st_tensor tensors[] = {
@@ -16,10 +16,10 @@ static const cvy_st_tensor tensors[] = {
     {.name = "one", .dtype = "BF16", .rank = 0, .data = "xy", .size_bytes = 2},
     {.name = "most", .dtype = "I8", .rank = 8, .dims = {1, 1, 1, 2, 1, 1, 1, 1}, .data = "xy", .size_bytes = 2}};
 enum { TENSORS = sizeof tensors / sizeof *tensors };
-static const char facts[] =
+static const char info[] =
     "{\"class_names\":[\"a b\",\"c\"],\"classes\":2,\"deviation\":[0.229,1,2],\"gray\":true,"
     "\"input\":[3,28,32],\"mean\":[0.5,-1,1e-7],\"model\":\"lenet\",\"size\":[-1,32]}";
-static const char *const metadata[][2] = {{"format", "pt"}, {CVY_FACTS_KEY, facts}};
+static const char *const metadata[][2] = {{"format", "pt"}, {CVY_FACTS_KEY, info}};
 
 void fuzz_seeds(void) {
   for (int n = 1; n <= TENSORS; n++) {
@@ -75,15 +75,15 @@ static void write_again(const cvy_st_file *file) {
 
 /* Facts that were read can be written, and are the same then. */
 static void look_at_facts(const char *path, const char *text) {
-  cvy_model_facts *read, *again;
+  cvy_model_info *read, *again;
   char *first, *second;
-  if (cvy_facts_parse(path, text, &read) != CVY_OK) return;
-  FUZZ_OK(cvy_facts_write(read, &first));
-  FUZZ_OK(cvy_facts_parse(path, first, &again));
-  FUZZ_OK(cvy_facts_write(again, &second));
+  if (cvy_model_info_parse(path, text, &read) != CVY_OK) return;
+  FUZZ_OK(cvy_model_info_write(read, &first));
+  FUZZ_OK(cvy_model_info_parse(path, first, &again));
+  FUZZ_OK(cvy_model_info_write(again, &second));
   CVY_ASSERT(strcmp(first, second) == 0);
-  cvy_model_facts_free(&read);
-  cvy_model_facts_free(&again);
+  cvy_model_info_free(&read);
+  cvy_model_info_free(&again);
   cvy_free(first);
   cvy_free(second);
 }

@@ -9,8 +9,8 @@
 
 #include "convoy/picture.h"
 
-static const cvy_model_facts gray = {.channels = 1, .height = 2, .width = 3, .classes = 2},
-                             colour = {.channels = 3, .height = 2, .width = 3, .classes = 2};
+static const cvy_model_info gray = {.channels = 1, .height = 2, .width = 3, .classes = 2},
+                            colour = {.channels = 3, .height = 2, .width = 3, .classes = 2};
 
 CHECK_TEST(formats) {
   static const uint8_t ramp[6] = {0, 1, 127, 128, 254, 255};
@@ -77,11 +77,11 @@ CHECK_TEST(broken) {
     check_fails(cvy_picture_read(path, &gray, out), cases[i].status, cases[i].says);
   }
   check_fails(cvy_picture_read("/proc/nonexistent.pgm", &gray, out), CVY_E_IO, "/proc/nonexistent.pgm");
-  cvy_model_facts four = gray;
+  cvy_model_info four = gray;
   four.channels = 4;
   check_write(path, "P5 3 2 255\nabcdef", 17);
   check_fails(cvy_picture_read(path, &four, out), CVY_E_MISMATCH, "images of 4 channels: pictures have 1 or 3");
-  cvy_model_facts other = gray; /* a network of another size gets the picture resized */
+  cvy_model_info other = gray; /* a network of another size gets the picture resized */
   other.height = 1;
   check_write(path, "P5 3 2 255\nabcabc", 17);
   check_ok(cvy_picture_read(path, &other, out));

@@ -42,7 +42,7 @@ static const cvy_net *make(check_device *d, bool fixed) {
     assert_true(p->elems <= MOST);
     for (size_t k = 0; k < p->elems; k++)
       values[k] = (p->rank > 1 ? 0.0f : 1.0f) + 0.3f * (float)((k * 37 + (size_t)i * 11) % 17) / 17 - 0.15f;
-    check_ok(cvy_net_bring(net, p->name, values, p->elems));
+    check_ok(cvy_net_set_values(net, p->name, values, p->elems));
   }
   return net;
 }
@@ -91,7 +91,7 @@ CHECK_TEST(step) {
         const cvy_param *const p = &net->layout.params[k];
         read_param(team, p, a);
         read_param(other, &plain->layout.params[k], b);
-        const bool stays = memcmp(a, p->brought, p->elems * sizeof *a) == 0,
+        const bool stays = memcmp(a, p->initial_value, p->elems * sizeof *a) == 0,
                    same = memcmp(a, b, p->elems * sizeof *a) == 0;
         if (is_constant(p->name) ? !stays || same : stays || !same)
           check_fail(d, "%s: stays %d, as without constants %d", p->name, stays, same);
@@ -111,7 +111,7 @@ CHECK_TEST(steps) {
   for (int k = 0; k < net->layout.n_params; k++) {
     const cvy_param *const p = &net->layout.params[k];
     read_param(team, p, a);
-    assert_int_equal(memcmp(a, p->brought, p->elems * sizeof *a) == 0, is_constant(p->name));
+    assert_int_equal(memcmp(a, p->initial_value, p->elems * sizeof *a) == 0, is_constant(p->name));
     assert_int_equal(p->fixed, is_constant(p->name));
   }
   check_ok(cvy_team_save(team, path));
@@ -166,7 +166,8 @@ CHECK_TEST(norm) {
     const cvy_param *const p = &l->params[k];
     float a[MOST];
     read_param(team, p, a);
-    for (size_t i = 0; i < p->elems; i++) length += ((double)a[i] - p->brought[i]) * ((double)a[i] - p->brought[i]);
+    for (size_t i = 0; i < p->elems; i++)
+      length += ((double)a[i] - p->initial_value[i]) * ((double)a[i] - p->initial_value[i]);
   }
   /* a step of a gradient that was cut to the length of 1e-3; each difference has the rounding of its weight */
   if (!(fabs(sqrt(length) - 0.05 * 1e-3) <= 0.05 * 1e-3 * 0.01))

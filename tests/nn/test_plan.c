@@ -232,8 +232,7 @@ static void paper_backward(paper *m, const cvy_net *net, const cvy_unit *u, int 
   }
 }
 
-static void run_on_paper(check_device *d, const cvy_net *net, const cvy_plan *plan, bool inference,
-                         const bool *frozen) {
+static void run_dry(check_device *d, const cvy_net *net, const cvy_plan *plan, bool inference, const bool *frozen) {
   const size_t n_storages = (size_t)plan->n_storages;
   paper m = {.d = d,
              .plan = plan,
@@ -338,10 +337,10 @@ CHECK_TEST(resnet18) {
   assert_int_equal(residuals, 8);
   assert_int_equal(with_stats, 17); /* all but the shortcuts' */
   assert_int_equal(plan->units[0].dx[0], CVY_GRADIENT_NONE);
-  run_on_paper(d, net, plan, false, NULL);
+  run_dry(d, net, plan, false, NULL);
   assert_true(plan->slots_bytes < (size_t)900 << 20);
   plan = new_plan(d, net, 256, 0, true);
-  run_on_paper(d, net, plan, true, NULL);
+  run_dry(d, net, plan, true, NULL);
   assert_true(plan->slots_bytes < (size_t)150 << 20); /* three tensors of the first stage */
 
   plan = new_plan(d, net, 10, 4, false); /* groups of 4, 4, 2: three pairs of 64 floats */
@@ -358,9 +357,9 @@ CHECK_TEST(lenet) {
   assert_true(plan->units[1].relu && plan->value[2] == -1 && plan->gradient[2] == -1);
   assert_int_equal(plan->value[7], plan->value[8]); /* the ReLU behind a linear layer is in place, its gradient too */
   assert_int_equal(plan->units[5].dx[0], CVY_GRADIENT_SAME);
-  run_on_paper(d, net, plan, false, NULL);
+  run_dry(d, net, plan, false, NULL);
   plan = new_plan(d, net, 64, 0, true);
-  run_on_paper(d, net, plan, true, NULL);
+  run_dry(d, net, plan, true, NULL);
 
   /* fused: what lies between convolution and pool has no storage */
   for (int inference = 0; inference < 2; inference++) {
@@ -372,13 +371,13 @@ CHECK_TEST(lenet) {
       assert_int_equal(plan->units[u].y, 3 + 3 * u);
       assert_true(plan->value[1 + 3 * u] == -1 && plan->value[2 + 3 * u] == -1 && plan->gradient[1 + 3 * u] == -1);
     }
-    run_on_paper(d, net, plan, inference, NULL);
+    run_dry(d, net, plan, inference, NULL);
   }
   /* a layer that is to be by itself */
   bool apart[16] = {[4] = true};
   plan = plan_of(d, net, &(cvy_plan_params){.n = 64, .fuse_pools = true, .apart = apart});
   assert_true(plan->n_units == 6 && plan->units[0].kind == CVY_UNIT_CONVPOOL && plan->units[1].kind == CVY_UNIT_CONV2D);
-  run_on_paper(d, net, plan, false, NULL);
+  run_dry(d, net, plan, false, NULL);
 }
 
 /* Only 2x2 pools of stride 2 without padding, behind a ReLU and a convolution of stride 1 that nobody else reads. */
@@ -418,7 +417,7 @@ CHECK_TEST(small_nets) {
                                                   .frozen = way < 4 ? NULL : frozen});
       const int units = small_nets[i].units + 2 - (fused ? small_nets[i].fused : 0);
       if (plan->n_units != units) check_fail(d, "%d units, not %d", plan->n_units, units);
-      run_on_paper(d, net, plan, inference, way < 4 ? NULL : frozen);
+      run_dry(d, net, plan, inference, way < 4 ? NULL : frozen);
     }
     check_case_end(d);
   }
@@ -443,7 +442,7 @@ CHECK_TEST(random_nets) {
                                                   .recompute = way % 4 == 2,
                                                   .fuse_pools = fused,
                                                   .frozen = way < 4 ? NULL : frozen});
-      run_on_paper(d, net, plan, inference, way < 4 ? NULL : frozen);
+      run_dry(d, net, plan, inference, way < 4 ? NULL : frozen);
     }
     check_case_end(d);
   }

@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "src/base/file.h"
-#include "src/nn/model_facts.h"
+#include "src/nn/model_info.h"
 #include "src/nn/weights.h"
 
 typedef struct model {
@@ -391,24 +391,24 @@ CHECK_TEST(facts_round_trip) {
   memset(long_name, 'n', sizeof long_name);
   long_name[sizeof long_name - 1] = 0;
   const char *all[5] = {names[0], names[1], names[2], names[3], long_name};
-  const cvy_model_facts in = {.model = "lenet",
-                              .channels = 3,
-                              .height = 28,
-                              .width = 32,
-                              .classes = 5,
-                              .class_names = all,
-                              .size_h = 28,
-                              .size_w = 32,
-                              .gray = true,
-                              .n_channels = 3,
-                              .mean = {0.485f, 0.1f, -0.3f},
-                              .deviation = {0.229f, 1.0f / 3, 1e-7f}};
+  const cvy_model_info in = {.model = "lenet",
+                             .channels = 3,
+                             .height = 28,
+                             .width = 32,
+                             .classes = 5,
+                             .class_names = all,
+                             .size_h = 28,
+                             .size_w = 32,
+                             .gray = true,
+                             .n_channels = 3,
+                             .mean = {0.485f, 0.1f, -0.3f},
+                             .deviation = {0.229f, 1.0f / 3, 1e-7f}};
   const char *const path = check_path("facts");
   char *text, *again;
-  cvy_model_facts *out;
-  check_ok(cvy_facts_write(&in, &text));
+  cvy_model_info *out;
+  check_ok(cvy_model_info_write(&in, &text));
   write_facts(path, text);
-  check_ok(cvy_model_facts_read(path, &out));
+  check_ok(cvy_model_info_read(path, &out));
   assert_string_equal(out->model, "lenet");
   assert_true(out->channels == 3 && out->height == 28 && out->width == 32 && out->classes == 5);
   assert_true(out->size_h == 28 && out->size_w == 32 && out->gray && out->n_channels == 3);
@@ -419,29 +419,29 @@ CHECK_TEST(facts_round_trip) {
   assert_string_equal(out->class_names[2], "\\xff\\x0a\\x09");
   assert_string_equal(out->class_names[3], "?");
   assert_int_equal(strlen(out->class_names[4]), CVY_FACTS_NAME_BYTES);
-  check_ok(cvy_facts_write(out, &again));
+  check_ok(cvy_model_info_write(out, &again));
   assert_string_equal(text, again);
-  cvy_model_facts_free(&out);
+  cvy_model_info_free(&out);
   cvy_free(text);
   cvy_free(again);
-  check_ok(cvy_facts_write(&(cvy_model_facts){.channels = 1, .height = 2, .width = 3, .classes = 4}, &text));
+  check_ok(cvy_model_info_write(&(cvy_model_info){.channels = 1, .height = 2, .width = 3, .classes = 4}, &text));
   assert_string_equal(text, "{\"classes\":4,\"input\":[1,2,3]}");
   cvy_free(text);
   check_ok(cvy_st_write(path, NULL, 0, NULL, 0));
-  check_ok(cvy_model_facts_read(path, &out));
+  check_ok(cvy_model_info_read(path, &out));
   assert_null(out);
 }
 
 CHECK_TEST(facts_refused) {
-  const cvy_model_facts good = {.channels = 3, .height = 8, .width = 8, .classes = 2};
-  cvy_model_facts f = good;
+  const cvy_model_info good = {.channels = 3, .height = 8, .width = 8, .classes = 2};
+  cvy_model_info f = good;
   char *text;
-#define WRONG(change, says)                                        \
-  do {                                                             \
-    f = good;                                                      \
-    change;                                                        \
-    check_fails(cvy_facts_write(&f, &text), CVY_E_ARGUMENT, says); \
-    assert_null(text);                                             \
+#define WRONG(change, says)                                             \
+  do {                                                                  \
+    f = good;                                                           \
+    change;                                                             \
+    check_fails(cvy_model_info_write(&f, &text), CVY_E_ARGUMENT, says); \
+    assert_null(text);                                                  \
   } while (0)
   WRONG(f.model = "a b", "the model's name is no name");
   WRONG(f.height = 0, "input is 3x0x8");
@@ -486,15 +486,15 @@ CHECK_TEST(facts_refused) {
       {"{\"classes\":1,\"input\":[1,1,1],\"class_names\":[\"a\\u001b[31m\"]}", "the name of class 0"},
   };
   const char *const path = check_path("facts");
-  cvy_model_facts *out;
+  cvy_model_info *out;
   /* a file of another program */
   write_facts(path, "{\"classes\":1,\"input\":[1,1,1],\"class_names\":[\"a\xc2\x9b\xe2\x80\xae\"]}");
-  check_ok(cvy_model_facts_read(path, &out));
+  check_ok(cvy_model_info_read(path, &out));
   assert_string_equal(out->class_names[0], "a\\xc2\\x9b\\xe2\\x80\\xae");
-  cvy_model_facts_free(&out);
+  cvy_model_info_free(&out);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     write_facts(path, cases[i].text);
-    check_fails(cvy_model_facts_read(path, &out), CVY_E_FORMAT, cases[i].says);
+    check_fails(cvy_model_info_read(path, &out), CVY_E_FORMAT, cases[i].says);
     assert_null(out);
   }
   enum { MANY = 1000000 };
@@ -504,38 +504,38 @@ CHECK_TEST(facts_refused) {
   for (int i = 1; i < MANY; i++, to += 3) memcpy(to, ",\"\"", 3);
   sprintf(to, "]}");
   write_facts(path, many);
-  check_fails(cvy_model_facts_read(path, &out), CVY_E_FORMAT, "values are possible");
+  check_fails(cvy_model_info_read(path, &out), CVY_E_FORMAT, "values are possible");
   free(many);
   /* not UTF-8: the container refuses its header */
   check_write(path, "\x18\0\0\0\0\0\0\0{\"__metadata__\":{\"\xff\":\"\"}}", 8 + 24);
-  check_fails(cvy_model_facts_read(path, &out), CVY_E_FORMAT, "not valid JSON");
+  check_fails(cvy_model_info_read(path, &out), CVY_E_FORMAT, "not valid JSON");
 }
 
 /* A network made of the facts must be the file's, before a device takes memory for it; of a checkpoint the weights are
  * taken. */
 CHECK_TEST(facts_and_tensors) {
   model l = make_model(d, check_model(d, "lenet", 1, 28));
-  cvy_model_facts facts = {.model = "lenet", .channels = 1, .height = 28, .width = 28, .classes = 10};
+  cvy_model_info info = {.model = "lenet", .channels = 1, .height = 28, .width = 28, .classes = 10};
   const char *const path = check_path("lenet"), *const checkpoint = check_path("checkpoint");
-  cvy_model_facts *read;
+  cvy_model_info *read;
   cvy_net *net;
   char *text;
-  check_ok(cvy_facts_write(&facts, &text));
+  check_ok(cvy_model_info_write(&info, &text));
   check_ok(cvy_weights_save(l.layout, l.w, l.running, 0, text, path));
-  check_ok(cvy_model_facts_read(path, &read));
+  check_ok(cvy_model_info_read(path, &read));
   check_ok(cvy_model_net(path, read, &net));
   cvy_net_destroy(&net);
-  cvy_model_facts_free(&read);
-  facts.classes = 65535;
-  check_fails(cvy_model_net(path, &facts, &net), CVY_E_MISMATCH, "'9.weight' has the shape (10,128)");
-  facts = (cvy_model_facts){.model = "lenet", .channels = 1, .height = 512, .width = 512, .classes = 10};
-  check_fails(cvy_model_net(path, &facts, &net), CVY_E_MISMATCH, "'7.weight' has the shape");
-  facts.model = "resnet18";
-  check_fails(cvy_model_net(path, &facts, &net), CVY_E_MISMATCH, "this network's has (64,1,3,3)");
-  facts.model = "vgg";
-  check_fails(cvy_model_net(path, &facts, &net), CVY_E_ARGUMENT, "there is no model 'vgg'");
-  facts.model = NULL;
-  check_fails(cvy_model_net(path, &facts, &net), CVY_E_ARGUMENT, "does not say which model");
+  cvy_model_info_free(&read);
+  info.classes = 65535;
+  check_fails(cvy_model_net(path, &info, &net), CVY_E_MISMATCH, "'9.weight' has the shape (10,128)");
+  info = (cvy_model_info){.model = "lenet", .channels = 1, .height = 512, .width = 512, .classes = 10};
+  check_fails(cvy_model_net(path, &info, &net), CVY_E_MISMATCH, "'7.weight' has the shape");
+  info.model = "resnet18";
+  check_fails(cvy_model_net(path, &info, &net), CVY_E_MISMATCH, "this network's has (64,1,3,3)");
+  info.model = "vgg";
+  check_fails(cvy_model_net(path, &info, &net), CVY_E_ARGUMENT, "there is no model 'vgg'");
+  info.model = NULL;
+  check_fails(cvy_model_net(path, &info, &net), CVY_E_ARGUMENT, "does not say which model");
   cvy_free(text);
 
   float *const other = check_floats(d, l.layout->n_floats);

@@ -43,7 +43,7 @@ CHECK_TEST(by_hand) {
   put_linear(&g, "x");
   check_ok(cvy_onnx_import(write_file(&g, 17), 2, 3, 3, &net));
   assert_int_equal(cvy_net_classes(net), 2);
-  assert_true(cvy_net_brings_all(net));
+  assert_true(cvy_net_has_all_values(net));
   cvy_net_destroy(&net);
   check_fails(cvy_onnx_import(check_path("hand.onnx"), 2, 3, 4, &net), CVY_E_MISMATCH, "the data are 2x3x4");
   check_fails(cvy_net_open(check_path("hand.onnx"), 0, 0, 0, 3, &net), CVY_E_MISMATCH,
@@ -201,7 +201,7 @@ static void bring_all(check_device *d, cvy_net *net) {
   for (int i = 0; i < l->n_params; i++) {
     float *const dense = check_floats(d, l->params[i].elems);
     cvy_param_to_dense(&l->params[i], w, dense);
-    check_ok(cvy_net_bring(net, l->params[i].name, dense, l->params[i].elems));
+    check_ok(cvy_net_set_values(net, l->params[i].name, dense, l->params[i].elems));
   }
 }
 
@@ -249,7 +249,7 @@ static void there_and_back(check_device *d, cvy_net *net) {
     const cvy_param *const a = &net->layout.params[i];
     const int k = cvy_layout_find(&again->layout, a->name);
     assert_true(k >= 0);
-    assert_memory_equal(a->brought, again->layout.params[k].brought, a->elems * sizeof(float));
+    assert_memory_equal(a->initial_value, again->layout.params[k].initial_value, a->elems * sizeof(float));
   }
   cvy_net_destroy(&again);
   /* cut off anywhere, it is refused */

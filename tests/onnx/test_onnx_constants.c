@@ -111,7 +111,7 @@ static void there_and_back(check_device *d, const cvy_net *net) {
       const cvy_param *const p = &net->layout.params[a->param[k]], *const q = &again->layout.params[b->param[k]];
       assert_int_equal(p->fixed, q->fixed);
       assert_int_equal(p->elems, q->elems);
-      assert_memory_equal(p->brought, q->brought, p->elems * sizeof *p->brought);
+      assert_memory_equal(p->initial_value, q->initial_value, p->elems * sizeof *p->initial_value);
       if (p->fixed) continue;
       assert_string_equal(p->name, q->name);
       assert_int_equal(p->rank, q->rank);

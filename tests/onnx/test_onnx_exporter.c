@@ -80,8 +80,8 @@ CHECK_TEST(biases_of_zeros) {
     const cvy_net *const net = open_by(d, &g, pytorch);
     const cvy_param *const c = param_of(net, "c.bias"), *const last = param_of(net, "last.bias");
     assert_int_equal(c != NULL, i == 0);
-    assert_true(last && last->brought && last->brought[0] == 0 && last->brought[1] == 0);
-    assert_true(!c || (c->brought && c->brought[5] == 0));
+    assert_true(last && last->initial_value && last->initial_value[0] == 0 && last->initial_value[1] == 0);
+    assert_true(!c || (c->initial_value && c->initial_value[5] == 0));
     assert_int_equal(cvy_net_caveat(net, NULL) != NULL, i > 0); /* the signature has the parameter all the same */
   }
 }
@@ -143,7 +143,8 @@ CHECK_TEST(equal_norms) {
     assert_string_equal(net->layers[3].name, cases[i].layers[1]);
     /* in the module's order, where it is noted */
     if (cases[i].signature) assert_string_equal(net->layout.params[0].name, "b.n.weight");
-    for (int k = 0; k < 2; k++) assert_true(net->layout.running[k].brought[0] && net->layout.params[k].brought);
+    for (int k = 0; k < 2; k++)
+      assert_true(net->layout.running[k].initial_value[0] && net->layout.params[k].initial_value);
     check_case_end(d);
   }
 }

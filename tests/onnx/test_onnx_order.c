@@ -226,8 +226,8 @@ CHECK_TEST(folded_values) {
   const cvy_layout *const l = &import(d, &g, 17)->layout;
   for (int k = 0; k < 4; k++) {
     const float scale = (float)(k + 1);
-    for (int c = 0; c < 4; c++) assert_true(l->params[0].brought[k * 4 + c] == (float)(1 + k * 4 + c) * scale);
-    assert_true(l->params[1].brought[k] == ((float)(3 + k) - scale) * scale + scale);
+    for (int c = 0; c < 4; c++) assert_true(l->params[0].initial_value[k * 4 + c] == (float)(1 + k * 4 + c) * scale);
+    assert_true(l->params[1].initial_value[k] == ((float)(3 + k) - scale) * scale + scale);
   }
 }
 
@@ -281,7 +281,7 @@ CHECK_TEST(rows_of_pixels) {
   for (int o = 0; o < 2; o++)
     for (int c = 0; c < 2; c++)
       for (int pixel = 0; pixel < 9; pixel++)
-        assert_true(l->params[0].brought[(o * 2 + c) * 9 + pixel] == (float)(o * 18 + pixel * 2 + c));
+        assert_true(l->params[0].initial_value[(o * 2 + c) * 9 + pixel] == (float)(o * 18 + pixel * 2 + c));
 }
 
 static void mean(check_device *d, const char *inputs, const char *attributes, bool good) {

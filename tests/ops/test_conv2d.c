@@ -335,7 +335,7 @@ static void test_auto(check_device *d) {
  * CVY_TEST_FULL=1. */
 static void test_large_tile(check_device *d) {
   const cvy_gemm_tile tile = cvy_gemm_tile_at(0);
-  if (d->cpu_shaped || !cvy_gemm_tile_fits(cvy_device_get_facts(d->cl), tile)) return;
+  if (d->cpu_shaped || !cvy_gemm_tile_fits(cvy_device_get_capabilities(d->cl), tile)) return;
   case_rng r = check_rng_make(d, 5000);
   conv_case c = {.n = 3, .p = conv_square_3x3(3, 7, 20, 12, 1), .fill = CASE_FILL_INTEGERS};
   c.p.algos = direct_only, c.p.stats = false, c.p.no_backward_data = !getenv("CVY_TEST_FULL");

@@ -14,7 +14,7 @@
  * twice, Mesa 25 once. */
 static bool is_ours(const check_device *d) {
   if (d->cpu_shaped) return false;
-  return cvy_device_get_facts(d->cl)->local_bytes >= 48 << 10 ||
+  return cvy_device_get_capabilities(d->cl)->local_bytes >= 48 << 10 ||
          cvy_math_resolve(d->cl, CVY_MATH_TF32) == CVY_MATH_TF32;
 }
 
@@ -184,7 +184,7 @@ static void test_not_here(check_device *d) {
     cvy_device *device = open_as(d, cases[i].how);
     cvy_conv2d *op = NULL;
     cvy_conv2d_params p = one_by_one();
-    if (i == 0 && cvy_device_get_facts(device)->matrix_unit == CVY_MATRIX_NVIDIA) {
+    if (i == 0 && cvy_device_get_capabilities(device)->matrix_unit == CVY_MATRIX_NVIDIA) {
       fprintf(stderr, "  %s has it\n", d->name);
       cvy_device_close(&device);
       return;
@@ -205,7 +205,7 @@ static void test_not_here(check_device *d) {
     check_ok(cvy_conv2d_create(device, &p, &op)); /* said once, and not tried again */
     assert_false(check_log_contains("TF32"));
     assert_int_equal(cvy_device_get_matrix(device)->tried,
-                     cvy_device_get_facts(device)->matrix_unit != CVY_MATRIX_NONE);
+                     cvy_device_get_capabilities(device)->matrix_unit != CVY_MATRIX_NONE);
     cvy_conv2d_destroy(&op);
     cvy_device_close(&device);
   }

@@ -2,7 +2,7 @@
  * Fused Winograd for SIMT devices against ref_conv2d.c, forward and backward_data: sizes that cut tiles and blocks in
  * every way, any padding, channels and pitch; statistics of samples that share blocks, or lie in several; what it
  * refuses; for which layers it is planned. */
-#include "src/cl/paper.h"
+#include "src/cl/dry_run.h"
 #include "tests/support/conv_case.h"
 
 static const cvy_conv_algo_list fused_first = {2, {CVY_CONV_WINOGRAD2_FUSED, CVY_CONV_DIRECT}};
@@ -101,7 +101,7 @@ static double expected_s(cvy_device *card, int size, int channels, cvy_conv_algo
 static void test_planned(check_device *d) {
   cvy_device *card = NULL;
   if (!is_ours(d)) return;
-  check_ok(cvy_device_open_paper(cvy_known_device_find("rtx3060"), &card));
+  check_ok(cvy_device_open_dry_run(cvy_known_device_find("rtx3060"), &card));
   assert_true(expected_s(card, 28, 64, CVY_CONV_WINOGRAD2_FUSED, 0) <
               0.8 * expected_s(card, 28, 64, CVY_CONV_WINOGRAD4, 0));
   assert_true(expected_s(card, 7, 256, CVY_CONV_WINOGRAD2_FUSED, 0) >

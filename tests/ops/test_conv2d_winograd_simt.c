@@ -53,7 +53,7 @@ static void test_tiles(check_device *d) {
   if (!is_ours(d)) return;
   for (int i = 0; i < 2 * CVY_GEMM_TILES; i++) {
     const cvy_gemm_tile tile = cvy_gemm_tile_at(i / 2);
-    if (!cvy_gemm_tile_fits(cvy_device_get_facts(d->cl), tile) || (conv_in_oclgrind() && i > 0)) continue;
+    if (!cvy_gemm_tile_fits(cvy_device_get_capabilities(d->cl), tile) || (conv_in_oclgrind() && i > 0)) continue;
     case_rng r = check_rng_make(d, 2000 + i);
     conv_case c = {.n = 9, .fill = CASE_FILL_INTEGERS};
     c.p = conv_square_3x3(9, i % 2 ? 14 : 7, 20, 12, 1);

@@ -58,7 +58,7 @@ CHECK_TEST(kept) {
 CHECK_TEST(standard) {
   if (d->cpu_shaped) return;
   const cvy_device_rates one = cvy_rates_of(d->cl), two = cvy_rates_of(d->cl);
-  const int units = cvy_device_get_facts(d->cl)->compute_units;
+  const int units = cvy_device_get_capabilities(d->cl)->compute_units;
   assert_true(same(&one, &two) && one.fma_per_s == 150e9 * units && one.bytes_per_s == one.fma_per_s / 10);
 }
 

@@ -442,7 +442,7 @@ static int run_device(const cvy_device_list *list, int item, const char *shape, 
     failed = 1;
   } else {
     d.queue = cvy_device_compute_queue(d.cl);
-    d.cpu_shaped = cvy_device_get_facts(d.cl)->cpu_shaped;
+    d.cpu_shaped = cvy_device_get_capabilities(d.cl)->cpu_shaped;
     snprintf(d.name, sizeof d.name, "%s (%s)", cvy_device_label(d.cl), d.cpu_shaped ? "cpu" : "simt");
     failed = run_group(&d, tests, n_tests);
   }

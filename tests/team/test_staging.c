@@ -46,7 +46,7 @@ static run train(check_device *d, cvy_team *team, const char *words) {
 CHECK_TEST(staged) {
   static const char *const links[] = {NULL, "link=all:0.02", "link=all:0.1:0.005", "link=all:0.005:0.1"};
   if (!layer_is_loaded()) check_skip(d, "%s is not there, or not loaded: links cannot be slow", CVY_TEST_LAYER);
-  if (!cvy_device_get_facts(d->cl)->host_unified)
+  if (!cvy_device_get_capabilities(d->cl)->host_unified)
     check_skip(d, "the device's memory is its own: nothing can be mapped");
   cvy_devices *const devices = check_devices(d, "*3");
   for (int how = 0; how < 4; how++) {

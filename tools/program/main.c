@@ -10,7 +10,7 @@
 #include "tools/program/signals.h"
 #include "tools/program/subcommands.h"
 
-static const word_row rows[] = {
+static const subcommand_row rows[] = {
     {"devices", cmd_devices, "list the OpenCL devices of this machine and what they can do"},
     {"train", cmd_train, "train a network on one or more devices"},
     {"eval", cmd_eval, "measure the accuracy of trained weights"},
@@ -23,7 +23,7 @@ static const word_row rows[] = {
     {"bench", cmd_bench, "measure devices, kernels, training steps and the exchange"},
     {"tune", cmd_tune, "find the fastest kernels for your devices"},
 };
-static const word_list verbs = {
+static const subcommand_list verbs = {
     .kind = "verb",
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
@@ -36,11 +36,11 @@ static const word_list verbs = {
 
 static int run(int argc, char **argv) {
   if (argc < 2) {
-    words_usage(&verbs, stderr);
+    subcommands_usage(&verbs, stderr);
     return EXIT_USAGE;
   }
   if (argc == 3 && strcmp(argv[1], "help") == 0 && reference_print(&verbs, argv[2])) return EXIT_DONE;
-  if (strcmp(argv[1], "--version") != 0) return words_run(&verbs, argc, argv);
+  if (strcmp(argv[1], "--version") != 0) return subcommands_run(&verbs, argc, argv);
   if (argc > 2) return options_error(NULL, "'%s': expected nothing after --version", argv[2]);
   printf("convoy %s\npictures: %s\nnetworks: %s\n", cvy_version(), cvy_data_libraries(),
          cvy_onnx_is_here() ? "ONNX" : "no ONNX (built without protobuf-c)");
@@ -54,7 +54,7 @@ int main(int argc, char **argv) {
   signals_open_closed_files();
   if (argc == 2 && strcmp(argv[1], compile_option) == 0) return cvy_compile_serve();
   cvy_compile_with(compile_option);
-  called_start(argv[0]);
+  program_name_start(argv[0]);
   signals_start();
   program_log_start();
   const int code = program_end(run(argc, argv));

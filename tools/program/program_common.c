@@ -80,7 +80,7 @@ static void on_message(void *user, cvy_log_level level, const char *message) {
   if (level == CVY_LOG_INFO && !waiting && (spoken || !progress_talks())) return;
   if (level == CVY_LOG_ERROR) keep_error(message);
   char text[4096];
-  called_message(message, text, sizeof text);
+  program_name_message(message, text, sizeof text);
   print(speaker, level == CVY_LOG_ERROR ? "error: " : level == CVY_LOG_WARNING ? "warning: " : "", text);
 }
 
@@ -305,7 +305,7 @@ static void tune_for(const program_run_spec *spec, const program_run *run) {
   if (strcmp(devices, "auto") != 0)
     snprintf(args + used, sizeof args - used, strpbrk(devices, " ()&;$") ? " --devices \"%s\"" : " --devices %s",
              devices);
-  called_tune_with(args);
+  program_name_tune_with(args);
 }
 
 void program_say_no_gpu(const cvy_devices *devices, const char *does) {
@@ -315,7 +315,7 @@ void program_say_no_gpu(const cvy_devices *devices, const char *does) {
   if (cvy_device_list_create(&list) == CVY_OK) cvy_device_missing_drivers(list, missing, sizeof missing);
   cvy_device_list_destroy(&list);
   program_say("no GPU found: %s the CPU, %s", does, cvy_devices_label(devices, 0));
-  if (missing[0]) program_say("what may be missing for a GPU: %s devices", called());
+  if (missing[0]) program_say("what may be missing for a GPU: %s devices", program_name());
 }
 
 cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64_t seed, const image_options *images) {
@@ -332,36 +332,36 @@ cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64
                            .strict = images->strict};
 }
 
-cvy_model_facts program_facts(const char *model, const cvy_net *net, const cvy_data *data, const image_options *images,
-                              const cvy_input_params *input) {
-  cvy_model_facts facts = {.model = model,
-                           .graph = cvy_onnx_is_file(model) ? cvy_net_fingerprint(net) : 0,
-                           .channels = data->c,
-                           .height = data->h,
-                           .width = data->w,
-                           .classes = data->classes,
-                           .class_names = data->class_names,
-                           .size_h = images->size.h,
-                           .size_w = images->size.w,
-                           .gray = images->gray,
-                           .png16_scale = images->png16 == PNG16_SCALE,
-                           .exif_rotate = images->exif == EXIF_ROTATE,
-                           .n_channels = input->n_channels};
-  memcpy(facts.mean, input->mean, sizeof facts.mean);
-  memcpy(facts.deviation, input->deviation, sizeof facts.deviation);
-  return facts;
+cvy_model_info program_facts(const char *model, const cvy_net *net, const cvy_data *data, const image_options *images,
+                             const cvy_input_params *input) {
+  cvy_model_info info = {.model = model,
+                         .graph = cvy_onnx_is_file(model) ? cvy_net_fingerprint(net) : 0,
+                         .channels = data->c,
+                         .height = data->h,
+                         .width = data->w,
+                         .classes = data->classes,
+                         .class_names = data->class_names,
+                         .size_h = images->size.h,
+                         .size_w = images->size.w,
+                         .gray = images->gray,
+                         .png16_scale = images->png16 == PNG16_SCALE,
+                         .exif_rotate = images->exif == EXIF_ROTATE,
+                         .n_channels = input->n_channels};
+  memcpy(info.mean, input->mean, sizeof info.mean);
+  memcpy(info.deviation, input->deviation, sizeof info.deviation);
+  return info;
 }
 
-void program_take_images(const cvy_model_facts *facts, image_options *images) {
-  if (!images->size.h && !images->size.w) images->size = (size_option){.h = facts->size_h, .w = facts->size_w};
-  images->gray = images->gray || facts->gray;
-  if (facts->png16_scale) images->png16 = PNG16_SCALE;
-  if (facts->exif_rotate) images->exif = EXIF_ROTATE;
+void program_take_images(const cvy_model_info *info, image_options *images) {
+  if (!images->size.h && !images->size.w) images->size = (size_option){.h = info->size_h, .w = info->size_w};
+  images->gray = images->gray || info->gray;
+  if (info->png16_scale) images->png16 = PNG16_SCALE;
+  if (info->exif_rotate) images->exif = EXIF_ROTATE;
 }
 
 /* The data set is one that the weights' network can be tried on. */
 static int check_facts(const program_run_spec *spec, const cvy_data *data) {
-  const cvy_model_facts *const f = spec->facts;
+  const cvy_model_info *const f = spec->info;
   if (data->h != f->height || data->w != f->width || data->c != f->channels) {
     program_say(
         "error: %s was trained on images of %dx%dx%d (height, width, channels), data set %s has images of %dx%dx%d",
@@ -387,7 +387,7 @@ static int check_facts(const program_run_spec *spec, const cvy_data *data) {
 
 /* The label of a picture is its folder's place among the folders that are there. */
 static int check_folders(const program_run_spec *spec, const cvy_data *data, int classes) {
-  if (!spec->evaluates || !data->folders || data->folders >= classes || (spec->facts && spec->facts->class_names))
+  if (!spec->evaluates || !data->folders || data->folders >= classes || (spec->info && spec->info->class_names))
     return EXIT_DONE;
   program_say(
       "error: %s has folders for %d classes, the network has %d, and nothing says which of them these are: "
@@ -416,10 +416,10 @@ int program_run_open(const program_run_spec *spec, program_run *out) {
   wait_line_decoding(out->data);
   code = check_data_files(spec, out->data);
   if (code != EXIT_DONE) return code;
-  if (spec->facts) {
+  if (spec->info) {
     code = check_facts(spec, out->data);
     if (code != EXIT_DONE) return code;
-    status = cvy_model_net(spec->weights, spec->facts, &out->net);
+    status = cvy_model_net(spec->weights, spec->info, &out->net);
   } else {
     status = cvy_net_open(spec->model, out->data->c, out->data->h, out->data->w, out->data->classes, &out->net);
   }

@@ -103,7 +103,7 @@ typedef struct program_run_spec {
    * nothing says which part. */
   bool evaluates;
   const char *weights;
-  const cvy_model_facts *facts;
+  const cvy_model_info *info;
 } program_run_spec;
 /* The library's parameters of these options. */
 cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64_t seed, const image_options *images);
@@ -112,10 +112,10 @@ cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64
  * are measured (several devices, or a run that `tunes`), since it would take a core away. */
 int program_run_open(const program_run_spec *spec, program_run *out);
 /* The facts of a network that is trained on this data, for --save and --checkpoint. Texts are borrowed. */
-cvy_model_facts program_facts(const char *model, const cvy_net *net, const cvy_data *data, const image_options *images,
-                              const cvy_input_params *input);
+cvy_model_info program_facts(const char *model, const cvy_net *net, const cvy_data *data, const image_options *images,
+                             const cvy_input_params *input);
 /* Takes the images' size and channels from the facts where the command line has none. */
-void program_take_images(const cvy_model_facts *facts, image_options *images);
+void program_take_images(const cvy_model_info *info, image_options *images);
 void program_run_close(program_run *run);
 /* "0:0 NVIDIA H200, 1:0 pthread-…", with those that the team (NULL: none) has lost marked: "A, B (lost in step 17)".
  * NULL when out of memory; free(). */

@@ -26,7 +26,7 @@ static bool on_path(const char *name, const struct stat *wanted) {
   return false;
 }
 
-void called_start(const char *argv0) {
+void program_name_start(const char *argv0) {
   struct stat info;
   const char *const slash = argv0 ? strrchr(argv0, '/') : NULL;
   if (!argv0 || !*argv0) return;
@@ -34,15 +34,15 @@ void called_start(const char *argv0) {
   if (slash && stat(argv0, &info) == 0 && on_path(slash + 1, &info)) how = slash + 1;
 }
 
-const char *called(void) { return how; }
+const char *program_name(void) { return how; }
 
-void called_note(FILE *out) {
+void program_name_note(FILE *out) {
   if (strcmp(how, "convoy") != 0) fprintf(out, "\nconvoy is not on PATH; here it is\n  %s\n", how);
 }
 
-void called_tune_with(const char *args) { snprintf(tune_args, sizeof tune_args, "%s", args); }
+void program_name_tune_with(const char *args) { snprintf(tune_args, sizeof tune_args, "%s", args); }
 
-void called_message(const char *message, char *out, size_t out_bytes) {
+void program_name_message(const char *message, char *out, size_t out_bytes) {
   static const char mark[] = "'convoy ", tune[] = "tune";
   size_t used = 0;
   out[0] = 0;

@@ -7,14 +7,14 @@
 #include <stdio.h>
 
 /* Once, at the start. argv0 is borrowed for the life of the process. */
-void called_start(const char *argv0);
+void program_name_start(const char *argv0);
 /* "convoy" if PATH finds it, else the path by which it was called. Any thread. */
-const char *called(void);
+const char *program_name(void);
 /* If `convoy` is not on PATH: prints a line with the program's path. */
-void called_note(FILE *out);
+void program_name_note(FILE *out);
 /* From now on 'convoy tune' in messages is followed by these arguments (copied, cut at 400 bytes). */
-void called_tune_with(const char *args);
+void program_name_tune_with(const char *args);
 /* `message` with every 'convoy … in quotes as it is called here; cut at out_bytes. */
-void called_message(const char *message, char *out, size_t out_bytes);
+void program_name_message(const char *message, char *out, size_t out_bytes);
 
 #endif

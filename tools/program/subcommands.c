@@ -6,16 +6,16 @@
 #include "tools/program/program_name.h"
 #include "tools/program/options/options.h"
 
-void words_usage(const word_list *list, FILE *out) {
+void subcommands_usage(const subcommand_list *list, FILE *out) {
   fprintf(out, "usage: convoy %s%s%s [options]\n\n%s\n\n", list->verb ? list->verb : "", list->verb ? " " : "",
           list->verb ? "WORD" : "VERB", list->about);
   for (int i = 0; i < list->n_rows; i++) fprintf(out, "  %-10s %s\n", list->rows[i].name, list->rows[i].help);
   fprintf(out, "\n%s\n", list->after);
-  called_note(out);
+  program_name_note(out);
 }
 
 /* "devices, train or tune" */
-static void names_of(const word_list *list, char *out, size_t out_bytes) {
+static void names_of(const subcommand_list *list, char *out, size_t out_bytes) {
   size_t used = 0;
   out[0] = '\0';
   for (int i = 0; i < list->n_rows && used < out_bytes; i++)
@@ -27,7 +27,7 @@ static void names_of(const word_list *list, char *out, size_t out_bytes) {
 }
 
 /* NULL after a message. */
-static const word_row *find(const word_list *list, const char *word) {
+static const subcommand_row *find(const subcommand_list *list, const char *word) {
   char names[256];
   const char *all[16];
   for (int i = 0; i < list->n_rows; i++) {
@@ -41,23 +41,23 @@ static const word_row *find(const word_list *list, const char *word) {
   return NULL;
 }
 
-static void (*help_printer)(const word_list *list);
+static void (*help_printer)(const subcommand_list *list);
 
-void words_help_as(void (*print)(const word_list *list)) { help_printer = print; }
+void subcommands_help_as(void (*print)(const subcommand_list *list)) { help_printer = print; }
 
-static int run_help(const word_list *list, int argc, char **argv) {
+static int run_help(const subcommand_list *list, int argc, char **argv) {
   char help[] = "--help";
   if (argc < 1) {
     if (help_printer) help_printer(list);
-    else words_usage(list, stdout);
+    else subcommands_usage(list, stdout);
     return options_help_done();
   }
-  const word_row *const row = find(list, argv[0]);
+  const subcommand_row *const row = find(list, argv[0]);
   char *args[] = {argv[0], help, argc > 1 ? argv[1] : NULL, NULL};
   return row ? row->run(argc > 1 ? 3 : 2, args) : EXIT_USAGE;
 }
 
-int words_run(const word_list *list, int argc, char **argv) {
+int subcommands_run(const subcommand_list *list, int argc, char **argv) {
   char names[256];
   if (argc < 2) {
     names_of(list, names, sizeof names);
@@ -66,6 +66,6 @@ int words_run(const word_list *list, int argc, char **argv) {
   const char *const word = argv[1];
   if (strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "help") == 0)
     return run_help(list, argc - 2, argv + 2);
-  const word_row *const row = find(list, word);
+  const subcommand_row *const row = find(list, word);
   return row ? row->run(argc - 1, argv + 1) : EXIT_USAGE;
 }

@@ -6,26 +6,26 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-typedef struct word_row {
+typedef struct subcommand_row {
   const char *name;
   int (*run)(int argc, char **argv); /* argv[0] is the name; the exit status comes back */
   const char *help;
-} word_row;
+} subcommand_row;
 
-typedef struct word_list {
+typedef struct subcommand_list {
   const char *verb;          /* that has the words, "bench"; NULL: the program itself */
   const char *kind;          /* "verb" */
   const char *about, *after; /* around the list in the help */
-  const word_row *rows;
+  const subcommand_row *rows;
   int n_rows;
-} word_list;
+} subcommand_list;
 
-void words_usage(const word_list *list, FILE *out);
+void subcommands_usage(const subcommand_list *list, FILE *out);
 /* From now on --help prints a list by this function (reference.h). */
-void words_help_as(void (*print)(const word_list *list));
+void subcommands_help_as(void (*print)(const subcommand_list *list));
 /* Runs the row that argv[1] names with the remaining arguments; -h, --help and help print the list, or the help of the
  * word behind them. For a word that is not on the list prints the list, and the likely one, on stderr. Returns the exit
  * status. */
-int words_run(const word_list *list, int argc, char **argv);
+int subcommands_run(const subcommand_list *list, int argc, char **argv);
 
 #endif

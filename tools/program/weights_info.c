@@ -11,12 +11,12 @@ static bool is_known(const char *model) {
   return cvy_onnx_is_file(model);
 }
 
-int weights_facts(const char *verb, const char *path, const char **model, cvy_model_facts **facts) {
-  const cvy_status status = cvy_model_facts_read(path, facts);
+int weights_info(const char *verb, const char *path, const char **model, cvy_model_info **info) {
+  const cvy_status status = cvy_model_info_read(path, info);
   if (status != CVY_OK) return program_exit_code(status);
-  cvy_model_facts *const f = *facts;
+  cvy_model_info *const f = *info;
   if (!f || !f->model) {
-    cvy_model_facts_free(facts);
+    cvy_model_info_free(info);
     if (*model) return EXIT_DONE;
     return options_error(verb, "--model NAME is missing: %s does not say which network its weights belong to", path);
   }
@@ -30,6 +30,6 @@ int weights_facts(const char *verb, const char *path, const char **model, cvy_mo
     *model = f->model;
     return EXIT_DONE;
   }
-  cvy_model_facts_free(facts);
+  cvy_model_info_free(info);
   return EXIT_USAGE;
 }

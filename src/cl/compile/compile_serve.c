@@ -102,7 +102,7 @@ static cvy_status launch(server *s, const cvy_compile_request *r) {
   CVY_CL(s->device->label, clGetKernelInfo(kernel, CL_KERNEL_NUM_ARGS, sizeof n_args, &n_args, NULL));
   for (cl_uint i = 0; i < n_args; i++)
     CVY_REQUIRE(set_zero(s, kernel, i), CVY_E_UNSUPPORTED, "argument %u of %s cannot be set", i, r->name);
-  if (!s->device->facts.cpu_shaped) {
+  if (!s->device->capabilities.cpu_shaped) {
     CVY_CL(s->device->label, clGetKernelWorkGroupInfo(kernel, s->device->id, CL_KERNEL_COMPILE_WORK_GROUP_SIZE,
                                                       sizeof group, group, NULL));
     CVY_REQUIRE(group[0] > 0, CVY_E_UNSUPPORTED, "%s has work-groups of any size", r->name);

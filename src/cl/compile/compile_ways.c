@@ -55,7 +55,7 @@ static cvy_compile_way wanted_way(const cvy_device *device) {
   if (is_set(CVY_ENV_COMPILE_AHEAD, "none")) return CVY_COMPILE_HERE;
   if (is_set(CVY_ENV_COMPILE_AHEAD, "launched")) return CVY_COMPILE_LAUNCHED;
   if (is_set(CVY_ENV_COMPILE_AHEAD, "built")) return CVY_COMPILE_BUILT;
-  return device->facts.cpu_shaped ? row->cpu_shaped : row->simt;
+  return device->capabilities.cpu_shaped ? row->cpu_shaped : row->simt;
 }
 
 cvy_compile_way cvy_compile_way_of(const cvy_device *device) {

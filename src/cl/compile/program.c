@@ -68,14 +68,15 @@ cvy_status cvy_program_options(const cvy_device *device, const cvy_define *defin
   CVY_REQUIRE(sorted, CVY_E_MEMORY, "no memory for %d defines", n_defines);
   for (int i = 0; i < n_defines; i++) sorted[i] = defines[i];
   qsort(sorted, (size_t)n_defines, sizeof *sorted, compare_defines);
-  cvy_text_add(out, "-cl-std=CL1.2 -D CVY_CPU=%d", device->facts.cpu_shaped ? 1 : 0);
-  if (device->facts.vector_floats) cvy_text_add(out, " -D CVY_VECTOR_FLOATS=%d", device->facts.vector_floats);
-  if (device->facts.has_min_vector_width) cvy_text_add(out, " -D CVY_MIN_VECTOR_WIDTH=512");
-  if (device->facts.has_prefetch) cvy_text_add(out, " -D CVY_PREFETCH");
-  if (device->facts.sub_group) cvy_text_add(out, " -D CVY_SUB_GROUP=%d", device->facts.sub_group);
-  if (device->facts.register_limit)
-    cvy_text_add(out, " -D CVY_REGISTER_LIMIT=%d -cl-nv-maxrregcount=%d", device->facts.register_limit,
-                 device->facts.register_limit);
+  cvy_text_add(out, "-cl-std=CL1.2 -D CVY_CPU=%d", device->capabilities.cpu_shaped ? 1 : 0);
+  if (device->capabilities.vector_floats)
+    cvy_text_add(out, " -D CVY_VECTOR_FLOATS=%d", device->capabilities.vector_floats);
+  if (device->capabilities.has_min_vector_width) cvy_text_add(out, " -D CVY_MIN_VECTOR_WIDTH=512");
+  if (device->capabilities.has_prefetch) cvy_text_add(out, " -D CVY_PREFETCH");
+  if (device->capabilities.sub_group) cvy_text_add(out, " -D CVY_SUB_GROUP=%d", device->capabilities.sub_group);
+  if (device->capabilities.register_limit)
+    cvy_text_add(out, " -D CVY_REGISTER_LIMIT=%d -cl-nv-maxrregcount=%d", device->capabilities.register_limit,
+                 device->capabilities.register_limit);
   for (int i = 0; i < n_defines; i++) cvy_text_add(out, " -D %s=%ld", sorted[i].name, sorted[i].value);
   const char *const more = cvy_env_text(CVY_ENV_BUILD_OPTIONS);
   if (more) cvy_text_add(out, " %s", more);

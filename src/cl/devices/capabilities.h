@@ -16,7 +16,7 @@ typedef struct cvy_driver_answers {
 
 /* Fills *out. CVY_FORCE_SHAPE, CVY_FORCE_MATRIX and CVY_FORCE_STAGING take part. CVY_E_ARGUMENT: one of them is none of
  * its words; CVY_E_UNSUPPORTED: the device has no kernels of that shape. `label` is for messages. */
-cvy_status cvy_facts_find(const cvy_device_info *info, const cvy_driver_answers *answers, const char *label,
-                          cvy_device_facts *out);
+cvy_status cvy_capabilities_find(const cvy_device_info *info, const cvy_driver_answers *answers, const char *label,
+                                 cvy_capabilities *out);
 
 #endif

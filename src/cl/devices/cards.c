@@ -38,9 +38,10 @@ static const cvy_simt_constants h200 = {.launch = 1.55,
                                         .extra_depth = 12,
                                         .cache_time = 0.5};
 
-/* Units as cvy_facts_find counts them: streaming multiprocessors, AMD's compute units (two to a work-group processor),
- * eight of Intel's vector engines. FMA: multiply-adds of float32 per second without matrix units; of the RX 7900 XTX
- * without dual issue, which compilers seldom find. The H200's rates are measured (bench peak, driver 580.159). */
+/* Units as cvy_capabilities_find counts them: streaming multiprocessors, AMD's compute units (two to a work-group
+ * processor), eight of Intel's vector engines. FMA: multiply-adds of float32 per second without matrix units; of the RX
+ * 7900 XTX without dual issue, which compilers seldom find. The H200's rates are measured (bench peak, driver
+ * 580.159). */
 static const cvy_known_device known_devices[] = {
     {"h200", "NVIDIA H200", 132, 48 << 10, 1024, 50 << 20, (size_t)139 << 30, true, {31.27e12, 4.27e12, 4.3e-6}, &h200},
     {"h100", "NVIDIA H100 SXM", 132, 48 << 10, 1024, 50 << 20, (size_t)80 << 30, false, {33.5e12, 3.35e12, 3e-6}, NULL},

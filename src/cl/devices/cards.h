@@ -8,7 +8,7 @@
 /* A card as its maker and its drivers describe it. */
 typedef struct cvy_known_device {
   const char *word, *name; /* "h100", "NVIDIA H100 SXM" */
-  int units;               /* as cvy_device_facts counts them */
+  int units;               /* as cvy_capabilities counts them */
   size_t local_bytes, max_work_group, cache_bytes, memory_bytes;
   bool is_measured; /* its rates, by Convoy on the card; false: peaks */
   cvy_device_rates rates;

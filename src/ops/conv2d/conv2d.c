@@ -132,7 +132,7 @@ static const refused_rows none_refused;
 static const cvy_conv_algorithm *find_beside(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
                                              cvy_conv_pass pass, cvy_conv_algo algo, const refused_rows *refused,
                                              const char **why) {
-  const bool cpu = cvy_device_get_facts(device)->cpu_shaped;
+  const bool cpu = cvy_device_get_capabilities(device)->cpu_shaped;
   bool failed[N_ALGORITHMS];
   const char *first = NULL;
   memcpy(failed, refused->row, sizeof failed);
@@ -242,7 +242,7 @@ fail:
 
 double cvy_conv2d_expected(cvy_device *device, const cvy_conv2d_params *p, cvy_conv_pass pass, cvy_conv_algo algo,
                            int *n_tiles) {
-  const bool cpu = cvy_device_get_facts(device)->cpu_shaped;
+  const bool cpu = cvy_device_get_capabilities(device)->cpu_shaped;
   double least = 0;
   cvy_shape y;
   if (cvy_conv2d_output_shape(p, &y) != CVY_OK) return 0;

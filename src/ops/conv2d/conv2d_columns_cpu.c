@@ -109,7 +109,7 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, co
   columns_state *const st = cvy_calloc(1, sizeof *st);
   CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
   st->params = *params, st->y = *y;
-  st->compute_units = cvy_device_get_facts(device)->compute_units;
+  st->compute_units = cvy_device_get_capabilities(device)->compute_units;
   st->max_groups = cvy_conv_most_groups(st->compute_units);
   CVY_TRY(plan(st, workspace_bytes));
   CVY_TRY(cvy_kernel_create(device, file, "conv2d_cpu_columns", NULL, 0, &st->main));

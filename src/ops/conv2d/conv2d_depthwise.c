@@ -42,7 +42,7 @@ static int kind_of(const cvy_conv2d_params *p, const cvy_shape *y, bool cpu) {
 static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
                 const char **why) {
   const char *reason = NULL;
-  const bool cpu = cvy_device_get_facts(device)->cpu_shaped;
+  const bool cpu = cvy_device_get_capabilities(device)->cpu_shaped;
   if (kind_of(p, y, cpu) != 1) reason = "only one filter for each channel, with the same pitch in front and behind";
   else if (cpu && y->pitch % 16 != 0) reason = "CPU kernels want pitches that are multiples of 16";
   else if (!cpu && pass == CVY_CONV_BACKWARD_WEIGHTS && p->r * p->s > MOST_TAPS) reason = "only filters of up to 7x7";
@@ -160,10 +160,10 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   (void)tile;
   depthwise_state *const st = cvy_calloc(1, sizeof *st);
   CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
-  const cvy_device_facts *const facts = cvy_device_get_facts(device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(device);
   const bool weights = pass == CVY_CONV_BACKWARD_WEIGHTS;
-  st->params = *p, st->pass = pass, st->cpu = facts->cpu_shaped;
-  st->compute_units = facts->compute_units, st->max_groups = cvy_conv_most_groups(facts->compute_units);
+  st->params = *p, st->pass = pass, st->cpu = capabilities->cpu_shaped;
+  st->compute_units = capabilities->compute_units, st->max_groups = cvy_conv_most_groups(capabilities->compute_units);
   st->call = geometry_of(p, y, pass);
   if (st->cpu) {
     const cvy_define group = {"GROUP", kind_of(p, y, true)};

@@ -4,7 +4,7 @@
  * each part of the positions, then the partial sums of dy. */
 #include "src/ops/conv2d/conv2d_direct.h"
 
-#include "src/cl/paper.h"
+#include "src/cl/dry_run.h"
 #include "src/ops/conv2d/conv2d_simt_plan.h"
 #include "src/ops/divider.h"
 #include "src/ops/conv2d/math.h"
@@ -76,7 +76,7 @@ static bool can(cvy_device *device, const cvy_conv2d_params *params, const cvy_s
 }
 
 static bool tile_fits(cvy_device *device, const int *tile) {
-  return cvy_gemm_tile_fits(cvy_device_get_facts(device), (cvy_gemm_tile){tile[0], tile[1], tile[2]});
+  return cvy_gemm_tile_fits(cvy_device_get_capabilities(device), (cvy_gemm_tile){tile[0], tile[1], tile[2]});
 }
 
 static void destroy(void *state) {
@@ -298,7 +298,7 @@ fail:
 static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) {
   simt_state *const st = state;
   cvy_launch_work works[CVY_SIMT_LAUNCHES] = {0};
-  if (cvy_device_is_paper(cvy_queue_device(queue)))
+  if (cvy_device_is_dry_run(cvy_queue_device(queue)))
     (void)cvy_simt_direct_works(&st->machine, &st->plan, call->n, call->db != NULL, works);
   switch (st->pass) {
     case CVY_CONV_FORWARD: return run_forward(st, queue, call, works);

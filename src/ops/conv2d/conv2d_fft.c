@@ -14,7 +14,7 @@
  * stays within tile[0] MiB (64 by default), or is one plane of each. Counts of planes are rounded up so that few plans
  * are made; the planes behind those in use are zero. */
 #include "src/cl/fft.h"
-#include "src/cl/paper.h"
+#include "src/cl/dry_run.h"
 #include "src/ops/conv2d/conv2d_library.h"
 #include "src/ops/divider.h"
 #include "src/ops/stream.h"
@@ -51,7 +51,7 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
                cvy_fft_width(least_length(p->x.w, p->s, p->pad_w)) >
            MOST_AREA)
     reason = "only images of up to 2^22 pixels";
-  else if (cvy_device_is_paper(device) || !cvy_fft_probe(NULL, 0)) reason = "clFFT is not there";
+  else if (cvy_device_is_dry_run(device) || !cvy_fft_probe(NULL, 0)) reason = "clFFT is not there";
   if (why && reason) *why = reason;
   return !reason;
 }
@@ -280,13 +280,14 @@ fail:
 }
 
 static cvy_status multiply(fft_state *st, cvy_queue *queue, const buffers *b, range i, range j, range l) {
-  const cvy_device_facts *const facts = cvy_device_get_facts(st->device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(st->device);
   const bool weights = st->pass == CVY_CONV_BACKWARD_WEIGHTS, data = st->pass == CVY_CONV_BACKWARD_DATA;
-  const int vec = facts->cpu_shaped ? 8 : 1, tile_i = facts->cpu_shaped ? 2 : 4, tile_j = 4;
+  const int vec = capabilities->cpu_shaped ? 8 : 1, tile_i = capabilities->cpu_shaped ? 2 : 4, tile_j = 4;
   const int points = (int)cvy_fft_spectrum(st->rows, st->width) / vec;
   const int64_t tasks = (int64_t)cvy_ceil_div(i.count, tile_i) * cvy_ceil_div(j.count, tile_j) * points;
   cvy_grid grid = {.global = {cvy_round_up((size_t)tasks, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
-  if (facts->cpu_shaped) grid = (cvy_grid){.global = {cvy_cpu_groups(facts, (size_t)tasks)}, .local = {1}};
+  if (capabilities->cpu_shaped)
+    grid = (cvy_grid){.global = {cvy_cpu_groups(capabilities, (size_t)tasks)}, .local = {1}};
   return CVY_LAUNCH(queue, st->multiply, grid, CVY_BUF(b->a), CVY_BUF(b->b), CVY_BUF(b->out), CVY_INT(i.count),
                     CVY_INT(j.count), CVY_INT(l.count), CVY_INT(weights ? 1 : l.count), CVY_INT(weights ? i.count : 1),
                     CVY_INT(data ? 1 : j.count), CVY_INT(data ? l.count : 1), CVY_INT(points), CVY_INT((int)tasks),

@@ -10,7 +10,7 @@
  * largest matrix has at most tile[0] MiB (64 by default), or is one sample's: at most three times that, and the tiles'
  * edges, and a copy of w. */
 #include "src/cl/blas.h"
-#include "src/cl/paper.h"
+#include "src/cl/dry_run.h"
 #include "src/ops/conv2d/conv2d_library.h"
 #include "src/ops/divider.h"
 #include "src/ops/stream.h"
@@ -42,7 +42,7 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
   (void)pass;
   if (!cvy_conv_is_plain(p, false, why)) return false;
   const int64_t columns = (int64_t)y->h * y->w * ((int64_t)p->r * p->s * p->x.c);
-  const bool there = !cvy_device_is_paper(device) && cvy_blas_probe(NULL, 0);
+  const bool there = !cvy_device_is_dry_run(device) && cvy_blas_probe(NULL, 0);
   if (why && !there) *why = "CLBlast is not there";
   else if (why && columns > INT32_MAX) *why = "the columns of one sample do not fit 32-bit indices";
   return there && columns <= INT32_MAX;

@@ -62,9 +62,9 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   (void)tile;
   grouped_state *const st = cvy_calloc(1, sizeof *st);
   CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
-  const cvy_device_facts *const facts = cvy_device_get_facts(device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(device);
   st->params = *p, st->pass = pass;
-  st->cpu = facts->cpu_shaped, st->compute_units = facts->compute_units;
+  st->cpu = capabilities->cpu_shaped, st->compute_units = capabilities->compute_units;
   st->call = (cvy_conv_grouped_call){.in = p->x,
                                      .out = *y,
                                      .filter = {p->r, p->s, p->stride_h, p->stride_w, p->pad_h, p->pad_w},

@@ -26,10 +26,10 @@ size_t cvy_conv_rest_workspace_bytes(const cvy_conv_rest *rest, const cvy_conv2d
 }
 
 static cvy_grid stats_grid(cvy_device *device, int n, int pitch) {
-  const cvy_device_facts *const facts = cvy_device_get_facts(device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(device);
   const int64_t tasks = (int64_t)n * cvy_ceil_div(pitch, 32);
-  if (facts->cpu_shaped)
-    return cvy_conv_groups_of_one(cvy_conv_smaller(tasks, cvy_conv_most_groups(facts->compute_units)));
+  if (capabilities->cpu_shaped)
+    return cvy_conv_groups_of_one(cvy_conv_smaller(tasks, cvy_conv_most_groups(capabilities->compute_units)));
   return (cvy_grid){.global = {(size_t)tasks * 256}, .local = {256}};
 }
 

@@ -21,7 +21,7 @@ cvy_simt_machine cvy_simt_machine_of(cvy_device *device, cvy_math math) {
   const cvy_simt_constants *const c = cvy_device_get_constants(device);
   cvy_device_rates rates = cvy_rates_of(device);
   rates.launch_s *= c->launch, rates.bytes_per_s *= c->bytes;
-  return (cvy_simt_machine){.facts = cvy_device_get_facts(device),
+  return (cvy_simt_machine){.capabilities = cvy_device_get_capabilities(device),
                             .rates = rates,
                             .constants = *c,
                             .memory_bytes = cvy_device_get_info(device)->global_bytes,
@@ -35,7 +35,7 @@ cvy_launch_work cvy_simt_moves(const cvy_simt_machine *m, double bytes) {
 cvy_launch_work cvy_simt_products(const cvy_simt_machine *m, double part, cvy_gemm_tile tile, bool tf32, int64_t groups,
                                   double fma, int depth, double bytes) {
   const double alone_part = m->constants.alone;
-  const int units = m->facts->compute_units, resident = cvy_gemm_slots(m->facts, tile) / units;
+  const int units = m->capabilities->compute_units, resident = cvy_gemm_slots(m->capabilities, tile) / units;
   const double area = (double)tile.m * tile.n, start = m->constants.extra_depth * area;
   const int64_t busiest = ceil_div(groups, units), full = busiest / resident, rest = busiest % resident;
   const double shared = alone_part + (1 - alone_part) * (double)rest / resident,
@@ -204,7 +204,7 @@ static void cut_direct(const cvy_simt_machine *m, cvy_simt_direct *plan) {
   const int64_t length = weights ? positions_of(plan, p->n_max) : whole,
                 cuts = ceil_div(whole, plan->tile.m) * ceil_div(plan->y.pitch, plan->tile.n);
   int64_t most = smaller(ceil_div(length, LEAST_DEPTH), (int64_t)(CVY_SIMT_PART_FLOATS_MAX / results) + 1);
-  most = smaller(most, weights ? 2 * cvy_gemm_slots(m->facts, plan->tile) / cuts + 1 : MOST_PARTS);
+  most = smaller(most, weights ? 2 * cvy_gemm_slots(m->capabilities, plan->tile) / cuts + 1 : MOST_PARTS);
   cvy_simt_direct best = {0};
   for (int parts = 1; parts == 1 || parts <= most; parts++) {
     cvy_simt_direct tried = *plan;
@@ -223,10 +223,10 @@ static void cut_direct(const cvy_simt_machine *m, cvy_simt_direct *plan) {
 
 /* Whether tile i is `tile`; where that leaves the choice (its first number is 0), whether it fits the device. The last
  * one does, since cvy_gemm_tile_check has passed. */
-static bool is_candidate(const cvy_device_facts *facts, int i, const int *tile) {
+static bool is_candidate(const cvy_capabilities *capabilities, int i, const int *tile) {
   const cvy_gemm_tile t = cvy_gemm_tile_at(i);
   if (tile[0]) return cvy_gemm_tile_is(t, tile);
-  return i == CVY_GEMM_TILES - 1 || cvy_gemm_tile_fits(facts, t);
+  return i == CVY_GEMM_TILES - 1 || cvy_gemm_tile_fits(capabilities, t);
 }
 
 cvy_status cvy_simt_plan_direct(const cvy_simt_machine *m, const cvy_conv2d_params *p, const cvy_shape *y,
@@ -235,9 +235,9 @@ cvy_status cvy_simt_plan_direct(const cvy_simt_machine *m, const cvy_conv2d_para
   bool found = false;
   cvy_simt_direct plan = {.p = *p, .y = *y, .pass = pass};
   if (pass == CVY_CONV_BACKWARD_DATA) cvy_conv_widen_strides(&plan.p, y);
-  CVY_TRY(cvy_gemm_tile_check(m->facts, tile));
+  CVY_TRY(cvy_gemm_tile_check(m->capabilities, tile));
   for (int i = 0; i < CVY_GEMM_TILES; i++) {
-    if (!is_candidate(m->facts, i, tile)) continue;
+    if (!is_candidate(m->capabilities, i, tile)) continue;
     cvy_simt_direct tried = plan;
     tried.tile = cvy_gemm_tile_at(i);
     cut_direct(m, &tried);
@@ -270,7 +270,8 @@ cvy_simt_winograd_works cvy_simt_winograd_works_of(const cvy_simt_machine *machi
   const int tiles = samples * plan->per_image;
   const double matrices = plan->matrices, v = 4 * matrices * tiles * plan->in_pitch,
                d = 4 * matrices * tiles * plan->out_pitch, u = 4 * matrices * plan->in_pitch * plan->out_pitch;
-  const double cache = machine->facts->cache_bytes, time = v + d <= cache / 2 ? machine->constants.cache_time : 1;
+  const double cache = machine->capabilities->cache_bytes,
+               time = v + d <= cache / 2 ? machine->constants.cache_time : 1;
   const double x_bytes = 4 * floats_of(in, samples) * 1.25, y_bytes = 4 * floats_of(out, samples);
   const double filter = 4.0 * 9 * p->x.c * y->pitch, area = (double)t.m * t.n;
   const int64_t columns = ceil_div(plan->out_pitch, t.n);
@@ -317,7 +318,7 @@ static void cut_winograd(const cvy_simt_machine *machine, const cvy_conv2d_param
   const int64_t cuts =
       ceil_div(weights ? plan->in_pitch : tiles, t.m) * ceil_div(plan->out_pitch, t.n) * plan->matrices;
   const int64_t u = (int64_t)plan->matrices * plan->in_pitch * plan->out_pitch, one = plan->matrices * tiles;
-  int64_t most = smaller(length / LEAST_DEPTH, 2 * cvy_gemm_slots(machine->facts, t) / cuts + 1);
+  int64_t most = smaller(length / LEAST_DEPTH, 2 * cvy_gemm_slots(machine->capabilities, t) / cuts + 1);
   if (weights) most = smaller(most, CVY_SIMT_PART_FLOATS_MAX / u + 1);
   else most = smaller(most, (most_floats - one * plan->in_pitch) / (one * plan->out_pitch));
   cvy_simt_winograd best = {0};
@@ -351,13 +352,13 @@ cvy_status cvy_simt_plan_winograd(const cvy_simt_machine *machine, const cvy_con
   const int64_t of_memory = (int64_t)(machine->memory_bytes / MEMORY_SHARE / sizeof(float));
   const int64_t most_floats = smaller(CHUNK_FLOATS_MAX, of_memory > sample ? of_memory : sample),
                 most = most_floats / sample > 1 ? most_floats / sample : 1,
-                cached = (int64_t)(machine->facts->cache_bytes / 2 / sizeof(float)) / sample;
+                cached = (int64_t)(machine->capabilities->cache_bytes / 2 / sizeof(float)) / sample;
   const int64_t fewest = ceil_div(p->n_max, most), in_cache = ceil_div(p->n_max, cached > 1 ? cached : 1);
   const int64_t counts[] = {fewest, in_cache > fewest ? in_cache : fewest, 2 * fewest, 4 * fewest};
   const int from = tile[3] == CVY_SIMT_CHUNK_CACHED, n_counts = tile[3] == CVY_SIMT_CHUNK_PLANNED ? 4 : 1;
-  CVY_TRY(cvy_gemm_tile_check(machine->facts, tile));
+  CVY_TRY(cvy_gemm_tile_check(machine->capabilities, tile));
   for (int i = 0; i < CVY_GEMM_TILES; i++) {
-    if (!is_candidate(machine->facts, i, tile)) continue;
+    if (!is_candidate(machine->capabilities, i, tile)) continue;
     for (int k = from; k < from + n_counts; k++) {
       cvy_simt_winograd tried = plan;
       tried.tile = cvy_gemm_tile_at(i), tried.chunk = (int)ceil_div(p->n_max, smaller(counts[k], p->n_max));

@@ -12,7 +12,7 @@
 #include "src/ops/conv2d/gemm_tile.h"
 
 typedef struct cvy_simt_machine {
-  const cvy_device_facts *facts;
+  const cvy_capabilities *capabilities;
   cvy_device_rates rates; /* as launches have them */
   cvy_simt_constants constants;
   size_t memory_bytes;

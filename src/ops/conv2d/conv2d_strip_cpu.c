@@ -7,7 +7,7 @@
 
 void cvy_conv_strips_begin(cvy_conv_strips *st, cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y,
                            cvy_conv_pass pass) {
-  const int compute_units = cvy_device_get_facts(device)->compute_units;
+  const int compute_units = cvy_device_get_capabilities(device)->compute_units;
   *st = (cvy_conv_strips){.params = *params,
                           .y = *y,
                           .pass = pass,

@@ -176,7 +176,7 @@ static cvy_status create(int tile_out, cvy_device *device, const cvy_conv2d_para
   st->last_w = last_of(tile_out, stride, forward, p->pad_w, st->in.w, st->out.w);
   st->planes = l.products * l.products, st->weight_planes = l.weights * l.weights;
   st->tiles_per_image = tiles_of(st->out.h, l.out) * tiles_of(st->out.w, l.out);
-  st->compute_units = cvy_device_get_facts(device)->compute_units;
+  st->compute_units = cvy_device_get_capabilities(device)->compute_units;
   st->block_tiles = largest_block(st, tile[0]);
 
   int block_tiles = 0;

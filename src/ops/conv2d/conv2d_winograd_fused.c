@@ -3,7 +3,7 @@
  * transform of the filters. backward_data is forward of dy with turned filters and padding 2 - pad.
  *
  * Workspace, in floats: filters 16*C'*K' (C' in steps of 4, K' in blocks of 32) | slots of statistics. */
-#include "src/cl/paper.h"
+#include "src/cl/dry_run.h"
 #include "src/ops/conv2d/conv2d_simt_plan.h"
 #include "src/ops/divider.h"
 #include "src/ops/conv2d/math.h"
@@ -37,16 +37,16 @@ typedef struct fused_state {
 
 static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
                 const char **why) {
-  const cvy_device_facts *const facts = cvy_device_get_facts(device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(device);
   const char *reason = NULL;
   if (!cvy_conv_is_plain(p, false, why)) return false;
   (void)y;
-  if (facts->cpu_shaped) reason = "these kernels are for SIMT devices";
+  if (capabilities->cpu_shaped) reason = "these kernels are for SIMT devices";
   else if (pass == CVY_CONV_BACKWARD_WEIGHTS) reason = "only forward and backward_data";
   else if (p->r != 3 || p->s != 3) reason = "only 3x3 filters";
   else if (p->stride_h != 1 || p->stride_w != 1) reason = "only stride 1";
   else if (p->pad_h > 2 || p->pad_w > 2) reason = "only padding up to 2";
-  else if (facts->local_bytes < LOCAL_BYTES || facts->max_work_group < ITEMS)
+  else if (capabilities->local_bytes < LOCAL_BYTES || capabilities->max_work_group < ITEMS)
     reason = "work-groups of 256 with 17 KiB of local memory do not fit the device";
   if (reason && why) *why = reason;
   return !reason;
@@ -65,7 +65,7 @@ static fused_works works_for(const cvy_simt_machine *m, const cvy_conv2d_params 
   const cvy_simt_constants *const k = &m->constants;
   const double part = k->products[CVY_PRODUCTS_FUSED][pass] * (p->prologue && !data ? k->fused_prologue : 1),
                HALO = 1.25, BLOCK_PIXELS = CVY_FUSED_TILES * 6.0;
-  const double half_cache = (double)m->facts->cache_bytes / 2;
+  const double half_cache = (double)m->capabilities->cache_bytes / 2;
   const int64_t tiles = (int64_t)n * cvy_ceil_div(out->h, 2) * cvy_ceil_div(out->w, 2),
                 blocks = blocks_of(tiles, CVY_FUSED_TILES), filters = blocks_of(out->pitch, CVY_FUSED_FILTERS);
   const int depth = cvy_ceil_div(in->c, CVY_FUSED_CHANNELS) * CVY_FUSED_CHANNELS;
@@ -164,7 +164,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   c.has_bias = call->bias != NULL, c.accumulate = call->accumulate;
   c.by_group = cvy_divider_make(call->group_size);
   fused_works works = {0}; /* wanted by devices on paper */
-  if (cvy_device_is_paper(cvy_queue_device(queue)))
+  if (cvy_device_is_dry_run(cvy_queue_device(queue)))
     works = works_for(&st->machine, &st->params, &st->y, st->pass, c.band, call->n);
   cvy_launch_expect(queue, &works.filter);
   CVY_TRY(CVY_LAUNCH(queue, st->filter, groups_of(((int64_t)rows * columns + ITEMS - 1) / ITEMS, ITEMS),

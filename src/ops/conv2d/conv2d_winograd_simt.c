@@ -7,7 +7,7 @@
  *   backward_weights:       products of each part of the tiles a*a*C'*K' | input matrices | gradients' matrices
  * (C', K': channels and pitch in whole quads; sums of dy for the gradient of the bias lie behind everything; products
  * of parts of the depth lie one behind the other.) conv2d_simt_plan.h chooses the samples of a chunk and the parts. */
-#include "src/cl/paper.h"
+#include "src/cl/dry_run.h"
 #include "src/ops/conv2d/conv2d_simt_plan.h"
 #include "src/ops/divider.h"
 #include "src/ops/conv2d/math.h"
@@ -38,7 +38,7 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
   const char *reason = NULL;
   if (!cvy_conv_is_plain(p, false, why)) return false;
   (void)y, (void)pass;
-  if (cvy_device_get_facts(device)->cpu_shaped) reason = "these kernels are for SIMT devices";
+  if (cvy_device_get_capabilities(device)->cpu_shaped) reason = "these kernels are for SIMT devices";
   else if (p->r != 3 || p->s != 3) reason = "only 3x3 filters";
   else if (p->stride_h != 1 || p->stride_w != 1) reason = "only stride 1";
   else if (p->pad_h > 2 || p->pad_w > 2) reason = "only padding up to 2";
@@ -47,7 +47,7 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
 }
 
 static bool tile_fits(cvy_device *device, const int *tile) {
-  return cvy_gemm_tile_fits(cvy_device_get_facts(device), (cvy_gemm_tile){tile[0], tile[1], tile[2]});
+  return cvy_gemm_tile_fits(cvy_device_get_capabilities(device), (cvy_gemm_tile){tile[0], tile[1], tile[2]});
 }
 
 /* Expected time beside direct's, of the shipped defaults. F(4x4)'s multiply-adds stay float32 with TF32. */
@@ -169,7 +169,7 @@ static int output_lanes(const winograd_state *st) {
 /* Work-groups that share the tiles of an image where `groups` alone would leave compute units idle. Statistics of an
  * image are made by one group. */
 static int output_pieces(const winograd_state *st, int lanes, int groups) {
-  const int wanted = cvy_ceil_div(OUTPUT_GROUPS * st->machine.facts->compute_units, groups),
+  const int wanted = cvy_ceil_div(OUTPUT_GROUPS * st->machine.capabilities->compute_units, groups),
             rounds = cvy_ceil_div(st->per_image, 256 / lanes);
   return st->stats ? 1 : cvy_conv_smaller(wanted, rounds);
 }
@@ -187,7 +187,7 @@ static cvy_status run_input(winograd_state *st, cvy_queue *queue, const cvy_conv
 
 /* The launches of a chunk, for a device on paper. */
 static cvy_simt_winograd_works works_of(const winograd_state *st, cvy_queue *queue, int samples) {
-  if (!cvy_device_is_paper(cvy_queue_device(queue))) return (cvy_simt_winograd_works){0};
+  if (!cvy_device_is_dry_run(cvy_queue_device(queue))) return (cvy_simt_winograd_works){0};
   return cvy_simt_winograd_works_of(&st->machine, &st->params, &st->y, st->pass, &st->plan, samples);
 }
 

@@ -92,7 +92,7 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   weights_state *const st = cvy_calloc(1, sizeof *st);
   CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
   st->params = *p, st->y = *y, st->tile_side = tile_side;
-  st->max_groups = cvy_conv_most_groups(cvy_device_get_facts(device)->compute_units);
+  st->max_groups = cvy_conv_most_groups(cvy_device_get_capabilities(device)->compute_units);
   const bool cut = cvy_conv_edge_of(tile_side, y->h).cut || cvy_conv_edge_of(tile_side, y->w).cut;
   const bool wide = tile_side == 4 && p->x.c > 64;
   st->strip = tile[0] ? tile[0] : wide ? 16 : tile_side == 4 && !cut ? 14 : 32;

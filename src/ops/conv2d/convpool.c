@@ -59,7 +59,7 @@ bool cvy_convpool_fits(const cvy_convpool_params *p) {
 }
 
 bool cvy_convpool_wanted(cvy_device *device, const cvy_conv_algo_list *algos) {
-  return algos->n == 0 && !cvy_env_on(CVY_ENV_BAD_DEFAULTS) && cvy_device_get_facts(device)->cpu_shaped;
+  return algos->n == 0 && !cvy_env_on(CVY_ENV_BAD_DEFAULTS) && cvy_device_get_capabilities(device)->cpu_shaped;
 }
 
 size_t cvy_convpool_mask_bytes(const cvy_convpool_params *p, int n) {
@@ -133,7 +133,7 @@ cvy_status cvy_convpool_create(cvy_device *device, const cvy_convpool_params *pa
               "shape that is done in one (cvy_convpool_fits)",
               p->n_max, p->x.h, p->x.w, p->x.c, p->x.pitch, p->k, p->r, p->s, p->y_pitch, p->pad_h, p->pad_w,
               p->no_backward_data ? "" : ", with the gradient of its input");
-  CVY_REQUIRE(cvy_device_get_facts(device)->cpu_shaped, CVY_E_UNSUPPORTED, "convpool: %s has no kernels for it",
+  CVY_REQUIRE(cvy_device_get_capabilities(device)->cpu_shaped, CVY_E_UNSUPPORTED, "convpool: %s has no kernels for it",
               cvy_device_label(device));
   op = cvy_calloc(1, sizeof *op);
   CVY_REQUIRE(op, CVY_E_MEMORY, "convpool: no memory for the operation");
@@ -141,7 +141,7 @@ cvy_status cvy_convpool_create(cvy_device *device, const cvy_convpool_params *pa
                        .params = *p,
                        .y = cvy_convpool_output_shape(p),
                        .winograd = is_winograd(p),
-                       .max_groups = cvy_conv_most_groups(cvy_device_get_facts(device)->compute_units)};
+                       .max_groups = cvy_conv_most_groups(cvy_device_get_capabilities(device)->compute_units)};
   CVY_TRY(plan(op));
   CVY_TRY(make_kernels(op));
   *out = op;

@@ -11,12 +11,13 @@ static int local_bytes_of(cvy_gemm_tile t) {
   return (steps > strip ? steps : strip) * (int)sizeof(float);
 }
 
-bool cvy_gemm_tile_fits(const cvy_device_facts *facts, cvy_gemm_tile t) {
-  return (size_t)local_bytes_of(t) <= facts->local_bytes && (size_t)cvy_gemm_items(t) <= facts->max_work_group;
+bool cvy_gemm_tile_fits(const cvy_capabilities *capabilities, cvy_gemm_tile t) {
+  return (size_t)local_bytes_of(t) <= capabilities->local_bytes &&
+         (size_t)cvy_gemm_items(t) <= capabilities->max_work_group;
 }
 
-int cvy_gemm_slots(const cvy_device_facts *facts, cvy_gemm_tile t) {
-  return facts->compute_units * (512 / cvy_gemm_items(t));
+int cvy_gemm_slots(const cvy_capabilities *capabilities, cvy_gemm_tile t) {
+  return capabilities->compute_units * (512 / cvy_gemm_items(t));
 }
 
 cvy_gemm_tile cvy_gemm_tile_at(int i) {
@@ -31,13 +32,14 @@ int cvy_gemm_tile_number(cvy_gemm_tile t) {
   return i;
 }
 
-cvy_status cvy_gemm_tile_check(const cvy_device_facts *facts, const int *tile) {
+cvy_status cvy_gemm_tile_check(const cvy_capabilities *capabilities, const int *tile) {
   cvy_status status = CVY_OK;
   const cvy_gemm_tile t = tile[0] ? (cvy_gemm_tile){tile[0], tile[1], tile[2]} : cvy_gemm_tile_at(CVY_GEMM_TILES - 1);
-  CVY_REQUIRE(cvy_gemm_tile_fits(facts, t), CVY_E_ARGUMENT,
+  CVY_REQUIRE(cvy_gemm_tile_fits(capabilities, t), CVY_E_ARGUMENT,
               "convolution: a tile of %dx%dx%d wants work-groups of %d and %d bytes of local memory; the device has "
               "%zu and %zu",
-              t.m, t.n, t.k, cvy_gemm_items(t), local_bytes_of(t), facts->max_work_group, facts->local_bytes);
+              t.m, t.n, t.k, cvy_gemm_items(t), local_bytes_of(t), capabilities->max_work_group,
+              capabilities->local_bytes);
 fail:
   return status;
 }

@@ -18,15 +18,15 @@ extern const int cvy_gemm_tiles[CVY_GEMM_TILES][CVY_CONV_TILES];
 
 static inline int cvy_gemm_items(cvy_gemm_tile t) { return t.m / 8 * (t.n / 8); }
 /* True if the device has the local memory and the work-group size. */
-bool cvy_gemm_tile_fits(const cvy_device_facts *facts, cvy_gemm_tile tile);
+bool cvy_gemm_tile_fits(const cvy_capabilities *capabilities, cvy_gemm_tile tile);
 /* Work-groups that a device holds at once: 512 work-items per compute unit, which the kernels' registers and local
  * memory allow everywhere (tools/kernel-check). */
-int cvy_gemm_slots(const cvy_device_facts *facts, cvy_gemm_tile tile);
+int cvy_gemm_slots(const cvy_capabilities *capabilities, cvy_gemm_tile tile);
 /* Row i of cvy_gemm_tiles; whether `tile` is this one; its row. */
 cvy_gemm_tile cvy_gemm_tile_at(int i);
 bool cvy_gemm_tile_is(cvy_gemm_tile t, const int *tile);
 int cvy_gemm_tile_number(cvy_gemm_tile t);
 /* CVY_E_ARGUMENT with the reason if `tile`, or with zeros the smallest, does not fit. */
-cvy_status cvy_gemm_tile_check(const cvy_device_facts *facts, const int *tile);
+cvy_status cvy_gemm_tile_check(const cvy_capabilities *capabilities, const int *tile);
 
 #endif

@@ -134,23 +134,23 @@ fail:
   return status;
 }
 
-static int define_of(const cvy_device_facts *facts) {
-  return (facts->matrix_unit == CVY_MATRIX_NVIDIA ? 1 : 3) + facts->emulates_matrix;
+static int define_of(const cvy_capabilities *capabilities) {
+  return (capabilities->matrix_unit == CVY_MATRIX_NVIDIA ? 1 : 3) + capabilities->emulates_matrix;
 }
 
 /* NULL if the unit works, else the reason why not. */
 static const char *try_device(cvy_device *device, cvy_math math) {
   cvy_status status = CVY_OK;
-  const cvy_device_facts *const facts = cvy_device_get_facts(device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(device);
   cvy_queue *const queue = cvy_device_compute_queue(device);
   trial t = {0};
   bool right = true;
   CVY_TRY(upload(queue, &t));
   for (int i = 0; i < CVY_GEMM_TILES && right; i++) {
     const cvy_gemm_tile tile = {cvy_gemm_tiles[i][0], cvy_gemm_tiles[i][1], cvy_gemm_tiles[i][2]};
-    if (cvy_gemm_tile_fits(facts, tile)) CVY_TRY(try_tile(queue, &t, tile, define_of(facts), &right));
+    if (cvy_gemm_tile_fits(capabilities, tile)) CVY_TRY(try_tile(queue, &t, tile, define_of(capabilities), &right));
   }
-  if (right && cvy_gemm_tile_fits(facts, cvy_gemm_tile_at(0))) CVY_TRY(try_direct(queue, &t, math, &right));
+  if (right && cvy_gemm_tile_fits(capabilities, cvy_gemm_tile_at(0))) CVY_TRY(try_direct(queue, &t, math, &right));
 fail:
   cvy_buffer_destroy(&t.a);
   cvy_buffer_destroy(&t.b);
@@ -161,19 +161,19 @@ fail:
 }
 
 int cvy_math_define(const cvy_device *device, cvy_math math) {
-  const cvy_device_facts *const facts = cvy_device_get_facts(device);
-  const bool mine =
-      math == CVY_MATH_TF32 ? facts->matrix_unit == CVY_MATRIX_NVIDIA : facts->matrix_unit == CVY_MATRIX_AMD;
-  return mine && cvy_device_get_matrix(device)->works ? define_of(facts) : 0;
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(device);
+  const bool mine = math == CVY_MATH_TF32 ? capabilities->matrix_unit == CVY_MATRIX_NVIDIA
+                                          : capabilities->matrix_unit == CVY_MATRIX_AMD;
+  return mine && cvy_device_get_matrix(device)->works ? define_of(capabilities) : 0;
 }
 
 cvy_math cvy_math_resolve(cvy_device *device, cvy_math wanted) {
   cvy_matrix_state *const state = cvy_device_matrix(device);
-  const cvy_device_facts *const facts = cvy_device_get_facts(device);
-  const bool tf32 = wanted == CVY_MATH_TF32, amd = facts->matrix_unit == CVY_MATRIX_AMD;
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(device);
+  const bool tf32 = wanted == CVY_MATH_TF32, amd = capabilities->matrix_unit == CVY_MATRIX_AMD;
   const char *why = NULL;
   if (!tf32 && !amd) return CVY_MATH_FP32;
-  if (facts->matrix_unit != CVY_MATRIX_NONE && !state->tried) {
+  if (capabilities->matrix_unit != CVY_MATRIX_NONE && !state->tried) {
     cvy_log_attempt_begin();
     state->works = true; /* cvy_math_define answers for the trial's own kernels */
     why = try_device(device, wanted);
@@ -185,8 +185,8 @@ cvy_math cvy_math_resolve(cvy_device *device, cvy_math wanted) {
                    amd ? "float32" : "TF32");
   }
   if (tf32 && (amd || !state->works) && !state->warned) {
-    if (facts->cpu_shaped) why = "its kernels are those for CPUs, which know float32 only";
-    else if (facts->matrix_unit != CVY_MATRIX_NVIDIA)
+    if (capabilities->cpu_shaped) why = "its kernels are those for CPUs, which know float32 only";
+    else if (capabilities->matrix_unit != CVY_MATRIX_NVIDIA)
       why = "the kernels know matrix units for it on NVIDIA's GPUs of compute capability 8.0 and up";
     cvy_log_warning("%s: no TF32 here, products are float32: %s", cvy_device_label(device), why);
     state->warned = true;

@@ -93,30 +93,31 @@ size_t cvy_gather_workspace(const cvy_gather *op, int n) {
 
 static cvy_status run_plain(cvy_gather *op, cvy_queue *queue, const cvy_gather_call *call, size_t positions) {
   cvy_status status = CVY_OK;
-  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
   const size_t n = (size_t)call->n, blocks = (positions + BLOCK_POSITIONS - 1) / BLOCK_POSITIONS;
-  const cvy_grid grid = facts->cpu_shaped
-                            ? (cvy_grid){.global = {cvy_cpu_groups(facts, n * blocks)}, .local = {1}}
+  const cvy_grid grid = capabilities->cpu_shaped
+                            ? (cvy_grid){.global = {cvy_cpu_groups(capabilities, n * blocks)}, .local = {1}}
                             : (cvy_grid){.global = {cvy_round_up(n * cvy_shape_elems(&op->x), CVY_STREAM_LOCAL)},
                                          .local = {CVY_STREAM_LOCAL}};
   CVY_TRY(CVY_LAUNCH(queue, op->plain, grid, CVY_BUF(call->images), CVY_BUF(call->labels), CVY_BUF(call->index),
                      CVY_BUF(op->channels), CVY_BUF(call->x), CVY_BUF(call->labels_out), CVY_UINT((uint32_t)n),
                      CVY_UINT((uint32_t)positions),
-                     facts->cpu_shaped ? CVY_UINT(BLOCK_POSITIONS) : CVY_DIVIDER((int)positions)));
+                     capabilities->cpu_shaped ? CVY_UINT(BLOCK_POSITIONS) : CVY_DIVIDER((int)positions)));
 fail:
   return status;
 }
 
 static cvy_status run_augmented(cvy_gather *op, cvy_queue *queue, const cvy_gather_call *call, size_t positions) {
   cvy_status status = CVY_OK;
-  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
   const size_t n = (size_t)call->n;
   const int rows = op->x.w < BLOCK_POSITIONS ? BLOCK_POSITIONS / op->x.w : 1; /* per piece of work on a CPU device */
-  const cvy_grid draw = facts->cpu_shaped ? (cvy_grid){.global = {cvy_cpu_groups(facts, n)}, .local = {1}}
-                                          : (cvy_grid){.global = {n * CVY_STREAM_LOCAL}, .local = {CVY_STREAM_LOCAL}};
+  const cvy_grid draw = capabilities->cpu_shaped
+                            ? (cvy_grid){.global = {cvy_cpu_groups(capabilities, n)}, .local = {1}}
+                            : (cvy_grid){.global = {n * CVY_STREAM_LOCAL}, .local = {CVY_STREAM_LOCAL}};
   const cvy_grid grid =
-      facts->cpu_shaped
-          ? (cvy_grid){.global = {cvy_cpu_groups(facts, n * (size_t)cvy_ceil_div(op->x.h, rows))}, .local = {1}}
+      capabilities->cpu_shaped
+          ? (cvy_grid){.global = {cvy_cpu_groups(capabilities, n * (size_t)cvy_ceil_div(op->x.h, rows))}, .local = {1}}
           : (cvy_grid){.global = {cvy_round_up(n * positions, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
   CVY_TRY(CVY_LAUNCH(queue, op->draw, draw, CVY_BUF(call->images), CVY_BUF(call->index), CVY_BUF(call->samples),
                      CVY_BUF(call->workspace), CVY_UINT((uint32_t)n), CVY_STRUCT(op->augment),
@@ -124,7 +125,7 @@ static cvy_status run_augmented(cvy_gather *op, cvy_queue *queue, const cvy_gath
   CVY_TRY(CVY_LAUNCH(queue, op->augmented, grid, CVY_BUF(call->images), CVY_BUF(call->labels), CVY_BUF(call->index),
                      CVY_BUF(call->workspace), CVY_BUF(op->channels), CVY_BUF(call->x), CVY_BUF(call->labels_out),
                      CVY_UINT((uint32_t)n), CVY_STRUCT(op->augment),
-                     facts->cpu_shaped ? CVY_UINT((uint32_t)rows) : CVY_DIVIDER((int)positions)));
+                     capabilities->cpu_shaped ? CVY_UINT((uint32_t)rows) : CVY_DIVIDER((int)positions)));
 fail:
   return status;
 }

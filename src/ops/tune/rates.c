@@ -44,7 +44,7 @@ static cvy_status open_probe(probe *p, cvy_device *device) {
   const size_t most = cvy_device_get_info(device)->global_bytes / 16, bytes = most < COPY_BYTES ? most : COPY_BYTES;
   static const cvy_define width = {"WIDTH", 1}; /* as convoy bench: one program */
   p->queue = cvy_device_compute_queue(device);
-  p->fma_items = (size_t)cvy_device_get_facts(device)->compute_units * GROUPS_PER_UNIT * CVY_STREAM_LOCAL;
+  p->fma_items = (size_t)cvy_device_get_capabilities(device)->compute_units * GROUPS_PER_UNIT * CVY_STREAM_LOCAL;
   p->n_vec = bytes / 4 / sizeof(float) / CVY_STREAM_LOCAL * CVY_STREAM_LOCAL;
   CVY_TRY(cvy_kernel_create(device, "bench", "bench_fma", &width, 1, &p->fma));
   CVY_TRY(cvy_kernel_create(device, "bench", "bench_copy", &width, 1, &p->copy));
@@ -124,7 +124,7 @@ static cvy_status make_head(cvy_device *device, cvy_text *head) {
   add_line(head, "device", info->name);
   add_line(head, "platform", info->platform_name);
   add_line(head, "driver", info->driver);
-  cvy_text_add(head, "units: %d\n", cvy_device_get_facts(device)->compute_units);
+  cvy_text_add(head, "units: %d\n", cvy_device_get_capabilities(device)->compute_units);
   CVY_REQUIRE(!head->failed, CVY_E_MEMORY, "out of host memory");
 fail:
   return status;
@@ -209,16 +209,16 @@ cvy_device_rates cvy_rates_of(cvy_device *device) {
   char path[PATH_MAX];
   cvy_device_rates *const rates = cvy_device_get_rates(device);
   if (rates->fma_per_s > 0) return *rates;
-  const cvy_device_facts *const facts = cvy_device_get_facts(device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(device);
   cvy_status status = CVY_E_UNSUPPORTED;
-  if (!facts->cpu_shaped && cvy_device_get_info(device)->kind == CVY_DEVICE_GPU &&
+  if (!capabilities->cpu_shaped && cvy_device_get_info(device)->kind == CVY_DEVICE_GPU &&
       find_path(device, path, sizeof path)) {
     cvy_log_attempt_begin();
     status = cvy_rates_kept(device, path, rates);
     cvy_log_attempt_end(false);
   }
   if (status != CVY_OK) {
-    const double fma_per_s = UNIT_FMA_PER_S * facts->compute_units;
+    const double fma_per_s = UNIT_FMA_PER_S * capabilities->compute_units;
     *rates = (cvy_device_rates){fma_per_s, fma_per_s / FMA_PER_BYTE, LAUNCH_S};
   }
   return *rates;

@@ -96,14 +96,14 @@ cvy_status cvy_tune_table_open(cvy_device *device, cvy_tune_table **out) {
   cvy_text head = {0}, path = {0};
   char kernels[33], platform[400];
   const cvy_device_info *const info = cvy_device_get_info(device);
-  const cvy_device_facts *const facts = cvy_device_get_facts(device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(device);
   *out = NULL;
   cvy_text_add(&head, "%s", version_line);
   add_line(&head, "device", info->name);
   snprintf(platform, sizeof platform, "%s, %s", info->platform_name, info->platform_version);
   add_line(&head, "platform", platform);
   add_line(&head, "driver", info->driver);
-  cvy_text_add(&head, "units: %d %s\n", facts->compute_units, facts->cpu_shaped ? "cpu" : "simt");
+  cvy_text_add(&head, "units: %d %s\n", capabilities->compute_units, capabilities->cpu_shaped ? "cpu" : "simt");
   CVY_REQUIRE(!head.failed, CVY_E_MEMORY, "out of host memory");
   add_path(&path, info->name, XXH3_64bits(head.data, head.size));
   CVY_TRY(hash_kernels(kernels));

@@ -8,7 +8,7 @@
 
 #include "src/base/mem.h"
 #include "src/base/quantile.h"
-#include "src/run/muster.h"
+#include "src/run/fleet_settings_check.h"
 #include "src/share/scaling.h"
 #include "src/share/split.h"
 #include "src/fleet/node_messages.h"
@@ -478,7 +478,7 @@ static cvy_status compare_nodes(const fleet_run *run) {
       json_pack("{ss so sI ss sI sI so}", "version", cvy_version(), "model", program_text_json(o->model), "batch",
                 (json_int_t)o->batch, "exchange", program_exchange_name((cvy_exchange_kind)o->exchange), "steps",
                 (json_int_t)o->steps, "rounds", (json_int_t)o->rounds, "shares", shares);
-  const cvy_status status = cvy_muster_compare(run->fleet, own);
+  const cvy_status status = cvy_fleet_settings_compare(run->fleet, own);
   json_decref(own);
   return status;
 }

@@ -49,10 +49,10 @@ static void rate_close(rate *r) {
 
 static cvy_status rate_open(bench_device *device, rate *r) {
   cvy_status status = CVY_OK;
-  const cvy_device_facts *const facts = cvy_device_get_facts(device->cl);
-  const int width = fma_width(device), vec = facts->cpu_shaped ? 16 : 4;
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(device->cl);
+  const int width = fma_width(device), vec = capabilities->cpu_shaped ? 16 : 4;
   const cvy_device_info *const info = cvy_device_get_info(device->cl);
-  const size_t units = (size_t)facts->compute_units;
+  const size_t units = (size_t)capabilities->compute_units;
   const bool large = info->kind == CVY_DEVICE_GPU && info->max_alloc_bytes >= (size_t)MEMORY_MIB_GPU << 20 &&
                      info->global_bytes >= (size_t)MEMORY_MIB_GPU << 23;
   const size_t bytes = (size_t)(large ? MEMORY_MIB_GPU : MEMORY_MIB_CPU) << 20;
@@ -65,16 +65,17 @@ static cvy_status rate_open(bench_device *device, rate *r) {
   CVY_TRY(cvy_kernel_create(device->cl, "bench", "bench_write", &define, 1, &r->write));
   CVY_TRY(cvy_kernel_create(device->cl, "bench", "bench_copy", &define, 1, &r->copy));
   CVY_TRY(cvy_kernel_create(device->cl, "bench", "bench_none", &define, 1, &r->none));
-  const size_t fma_groups = units * (facts->cpu_shaped ? CPU_GROUPS_PER_UNIT : SIMT_GROUPS_PER_UNIT);
-  const size_t items = facts->cpu_shaped ? 1 : LOCAL;
+  const size_t fma_groups = units * (capabilities->cpu_shaped ? CPU_GROUPS_PER_UNIT : SIMT_GROUPS_PER_UNIT);
+  const size_t items = capabilities->cpu_shaped ? 1 : LOCAL;
   r->fma_grid = (cvy_grid){.global = {fma_groups * items}, .local = {items}};
-  r->fma_flops = 2.0 * CHAINS * width * (facts->cpu_shaped ? CPU_ROUNDS : SIMT_ROUNDS) * (double)(fma_groups * items);
+  r->fma_flops =
+      2.0 * CHAINS * width * (capabilities->cpu_shaped ? CPU_ROUNDS : SIMT_ROUNDS) * (double)(fma_groups * items);
   r->n_vec = (uint32_t)(bytes / (sizeof(float) * (size_t)vec));
   /* CPUs: four long pieces per core. Others: a vector per work-item. */
   const size_t pieces = 4 * units;
-  r->chunk = facts->cpu_shaped ? (uint32_t)((r->n_vec + pieces - 1) / pieces) : 1;
-  r->grid = (cvy_grid){.global = {facts->cpu_shaped ? pieces : r->n_vec}, .local = {items}};
-  r->read_chunk = facts->cpu_shaped ? r->chunk : LOCAL * READ_PER_ITEM;
+  r->chunk = capabilities->cpu_shaped ? (uint32_t)((r->n_vec + pieces - 1) / pieces) : 1;
+  r->grid = (cvy_grid){.global = {capabilities->cpu_shaped ? pieces : r->n_vec}, .local = {items}};
+  r->read_chunk = capabilities->cpu_shaped ? r->chunk : LOCAL * READ_PER_ITEM;
   r->read_grid = (cvy_grid){.global = {(r->n_vec + r->read_chunk - 1) / r->read_chunk * items}, .local = {items}};
   const size_t most_items =
       r->read_grid.global[0] > r->fma_grid.global[0] ? r->read_grid.global[0] : r->fma_grid.global[0];
@@ -91,7 +92,7 @@ fail:
 
 static cvy_status run_fma(void *user) {
   const rate *const r = user;
-  const int rounds = cvy_device_get_facts(r->device->cl)->cpu_shaped ? CPU_ROUNDS : SIMT_ROUNDS;
+  const int rounds = cvy_device_get_capabilities(r->device->cl)->cpu_shaped ? CPU_ROUNDS : SIMT_ROUNDS;
   return CVY_LAUNCH(r->device->queue, r->fma, r->fma_grid, CVY_BUF(r->out), CVY_FLOAT(0.999f), CVY_FLOAT(1e-3f),
                     CVY_INT(rounds));
 }

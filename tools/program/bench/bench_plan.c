@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * convoy bench plan: a training step on a card that is not there, as the planner sees it. The step's own code runs on a
- * device on paper (src/cl/paper.h), which notes the launches. */
+ * device on paper (src/cl/dry_run.h), which notes the launches. */
 #include <stdio.h>
 #include <string.h>
 
 #include "src/base/mem.h"
-#include "src/cl/paper.h"
+#include "src/cl/dry_run.h"
 #include "src/nn/instance_parts.h"
 #include "src/ops/gather/gather.h"
 #include "src/replica/device_update.h"
@@ -89,7 +89,7 @@ typedef struct plan_run {
   cvy_net *net;
   cvy_instance *instance;
   cvy_gather *gather;
-  cvy_lone_update *update;
+  cvy_device_update *update;
   cvy_buffer *images, *labels, *index;
   pass_sum *sums; /* CVY_SCOPE_PARTS for each unit, the loss, the rest */
   int launches, conv_launches, linear_launches;
@@ -104,7 +104,7 @@ static cvy_status update_bucket(void *user, int bucket) {
   plan_run *const run = user;
   const cvy_update_params update = {.lr = 0.1f, .momentum = 0.9f};
   cvy_profile_scope(run->device, CVY_SCOPE_NONE);
-  return cvy_lone_update_bucket(run->update, bucket, &update);
+  return cvy_device_update_bucket(run->update, bucket, &update);
 }
 
 static cvy_status make_step(plan_run *run) {
@@ -115,7 +115,7 @@ static cvy_status make_step(plan_run *run) {
   CVY_TRY(cvy_conv_algos_parse(run->options->conv_algo, &params.algos));
   CVY_TRY(cvy_instance_create(run->device, run->net, &params, &run->instance));
   CVY_TRY(cvy_gather_create(run->device, x, NULL, &run->gather));
-  CVY_TRY(cvy_lone_update_create(run->device, run->instance, cvy_net_layout(run->net), 0, false, &run->update));
+  CVY_TRY(cvy_device_update_create(run->device, run->instance, cvy_net_layout(run->net), 0, false, &run->update));
   CVY_TRY(cvy_buffer_create(run->device, (size_t)n * (size_t)(x->h * x->w * x->c), &run->images));
   CVY_TRY(cvy_buffer_create(run->device, (size_t)n * sizeof(int32_t), &run->labels));
   CVY_TRY(cvy_buffer_create(run->device, (size_t)n * sizeof(int32_t), &run->index));
@@ -131,7 +131,7 @@ static cvy_status run_step(plan_run *run) {
                    .samples = cvy_instance_labels(run->instance), /* any numbers will do for what is dropped */
                    .after_bucket = update_bucket,
                    .user = run};
-  cvy_paper_clear(run->device, run->instance->workspace);
+  cvy_dry_run_clear(run->device, run->instance->workspace);
   CVY_TRY(cvy_gather_run(run->gather, run->instance->queue,
                          &(cvy_gather_call){.n = n,
                                             .images = run->images,
@@ -142,21 +142,21 @@ static cvy_status run_step(plan_run *run) {
   CVY_TRY(cvy_instance_forward(run->instance, &pass, true));
   CVY_TRY(cvy_instance_loss(run->instance, &pass, true));
   CVY_TRY(cvy_instance_backward(run->instance, &pass));
-  CVY_TRY(cvy_lone_update_running(run->update));
+  CVY_TRY(cvy_device_update_running(run->update));
 fail:
   return status;
 }
 
 /* ---- sums ---- */
 
-static double fill_of(const plan_run *run, const cvy_paper_launch *l) {
+static double fill_of(const plan_run *run, const cvy_dry_run_launch *l) {
   return l->work.resident ? (double)l->groups / (run->known->units * l->work.resident) : 0;
 }
 
 static int n_units(const plan_run *run) { return run->instance->plan->n_units; }
 
 /* Index of the sums of a launch: those of its unit and part, or one behind all units. */
-static int place_of(const plan_run *run, const cvy_paper_launch *l) {
+static int place_of(const plan_run *run, const cvy_dry_run_launch *l) {
   const int units = CVY_SCOPE_PARTS * n_units(run);
   return l->scope >= 0 ? l->scope : units + (l->scope == CVY_SCOPE_LOSS ? 0 : 1);
 }
@@ -164,11 +164,11 @@ static int place_of(const plan_run *run, const cvy_paper_launch *l) {
 static cvy_status add_up(plan_run *run) {
   cvy_status status = CVY_OK;
   int n;
-  const cvy_paper_launch *const launches = cvy_paper_launches(run->device, &n);
+  const cvy_dry_run_launch *const launches = cvy_dry_run_launches(run->device, &n);
   run->sums = cvy_calloc((size_t)(CVY_SCOPE_PARTS * n_units(run) + 2), sizeof *run->sums);
   CVY_REQUIRE(run->sums, CVY_E_MEMORY, "no memory for the plan");
   for (int i = 0; i < n; i++) {
-    const cvy_paper_launch *const l = &launches[i];
+    const cvy_dry_run_launch *const l = &launches[i];
     pass_sum *const sum = &run->sums[place_of(run, l)];
     const cvy_unit_kind kind =
         l->scope >= 0 ? run->instance->plan->units[l->scope / CVY_SCOPE_PARTS].kind : CVY_UNIT_RELU;
@@ -232,7 +232,7 @@ static json_t *sum_json(const plan_run *run, int place) {
   return out;
 }
 
-static json_t *launch_json(const plan_run *run, const cvy_paper_launch *l) {
+static json_t *launch_json(const plan_run *run, const cvy_dry_run_launch *l) {
   const int place = place_of(run, l);
   char title[96];
   return json_pack("{ss ss ss sI sI sf sf sf sf}", "layer", title_of(run, place, title, sizeof title), "pass",
@@ -244,7 +244,7 @@ static json_t *launch_json(const plan_run *run, const cvy_paper_launch *l) {
 static json_t *result_json(const plan_run *run) {
   json_t *const passes = json_array(), *const steps = json_array();
   int n;
-  const cvy_paper_launch *const launches = cvy_paper_launches(run->device, &n);
+  const cvy_dry_run_launch *const launches = cvy_dry_run_launches(run->device, &n);
   for (int place = 0; place < CVY_SCOPE_PARTS * n_units(run) + 2; place++)
     if (run->sums[place].launches) json_array_append_new(passes, sum_json(run, place));
   for (int i = 0; i < n; i++) json_array_append_new(steps, launch_json(run, &launches[i]));
@@ -293,10 +293,10 @@ static void print_passes(const plan_run *run) {
 static void print_launches(const plan_run *run) {
   char title[96];
   int n;
-  const cvy_paper_launch *const launches = cvy_paper_launches(run->device, &n);
+  const cvy_dry_run_launch *const launches = cvy_dry_run_launches(run->device, &n);
   printf("%-30s %-13s %-30s %8s %5s %6s %8s %8s\n", "layer", "pass", "kernel", "groups", "items", "fill", "MB", "us");
   for (int i = 0; i < n; i++) {
-    const cvy_paper_launch *const l = &launches[i];
+    const cvy_dry_run_launch *const l = &launches[i];
     const int place = place_of(run, l);
     printf("%-30.30s %-13s %-30.30s %8zu %5zu", title_of(run, place, title, sizeof title), pass_of(run, place), l->name,
            l->groups, l->items);
@@ -331,7 +331,7 @@ static void print_result(const plan_run *run) {
 /* ---- the word ---- */
 
 static void close_run(plan_run *run) {
-  cvy_lone_update_destroy(&run->update);
+  cvy_device_update_destroy(&run->update);
   cvy_gather_destroy(&run->gather);
   cvy_instance_destroy(&run->instance);
   cvy_buffer_destroy(&run->images);
@@ -354,7 +354,7 @@ int bench_plan_main(int argc, char **argv) {
   run.known = cvy_known_device_at(options.as);
   if (options.measured) code = plan_fit_read(options.measured, run.known, &run.fit);
   if (code != EXIT_DONE) return program_end(code);
-  CVY_TRY(cvy_device_open_paper(run.known, &run.device));
+  CVY_TRY(cvy_device_open_dry_run(run.known, &run.device));
   if (options.measured) {
     *cvy_device_get_constants(run.device) = run.fit.constants;
     *cvy_device_get_rates(run.device) = run.fit.rates;

@@ -12,7 +12,7 @@
 
 #include "src/base/file.h"
 #include "src/base/mem.h"
-#include "src/cl/paper.h"
+#include "src/cl/dry_run.h"
 #include "src/ops/conv2d/conv2d.h"
 #include "tools/program/bench/bench.h"
 
@@ -99,13 +99,13 @@ static cvy_status list_launches(fit_table *t, const cvy_conv2d_params *p, fit_ro
   const cvy_conv2d_prologue prologue = {.affine = p->prologue & CVY_CONV_SCALE ? b[AFFINE] : NULL,
                                         .residual = p->prologue & CVY_CONV_RESIDUAL ? b[RESIDUAL] : NULL};
   const cvy_conv2d_prologue *const pro = p->prologue ? &prologue : NULL;
-  cvy_paper_clear(t->device, b[WORKSPACE]);
+  cvy_dry_run_clear(t->device, b[WORKSPACE]);
   if (row->pass == CVY_CONV_FORWARD)
     CVY_TRY(cvy_conv2d_forward(op, queue, p->n_max, b[X], pro, b[W], NULL, b[Y], b[STATS], b[WORKSPACE]));
   else if (row->pass == CVY_CONV_BACKWARD_DATA)
     CVY_TRY(cvy_conv2d_backward_data(op, queue, p->n_max, b[Y], b[W], b[X], false, b[WORKSPACE]));
   else CVY_TRY(cvy_conv2d_backward_weights(op, queue, p->n_max, b[X], pro, b[Y], b[W], NULL, false, b[WORKSPACE]));
-  const cvy_paper_launch *const launches = cvy_paper_launches(t->device, &n);
+  const cvy_dry_run_launch *const launches = cvy_dry_run_launches(t->device, &n);
   CVY_REQUIRE(n <= LAUNCHES_MOST, CVY_E_UNSUPPORTED, "%s: %d launches; %d at most are fitted", row->title, n,
               LAUNCHES_MOST);
   row->n = n;
@@ -285,7 +285,7 @@ int plan_fit_read(const char *path, const cvy_known_device *known, plan_fit *out
   cvy_free(text);
   snprintf(what, sizeof what, "line %d: %s", error.line, error.text);
   if (!root) return wrong_file(path, what);
-  CVY_TRY(cvy_device_open_paper(known, &t.device));
+  CVY_TRY(cvy_device_open_dry_run(known, &t.device));
   *cvy_device_get_constants(t.device) = *cvy_simt_estimates();
   json_array_foreach(json_object_get(root, "devices"), i, device) {
     const char *const math = json_string_value(json_object_get(device, "math"));

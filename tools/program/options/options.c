@@ -20,7 +20,7 @@ int options_error(const char *verb, const char *format, ...) {
   va_end(args);
   cvy_plain_copy(text, "\n\t", plain, sizeof plain);
   fprintf(stderr, "convoy%s%s: %s\n", verb ? " " : "", verb ? verb : "", plain);
-  fprintf(stderr, "Help: %s%s%s --help\n", called(), verb ? " " : "", verb ? verb : "");
+  fprintf(stderr, "Help: %s%s%s --help\n", program_name(), verb ? " " : "", verb ? verb : "");
   return EXIT_USAGE;
 }
 
@@ -274,7 +274,7 @@ static void help_print(const option_table *table) {
   printf("  -h, --help");
   help_text("this text [switch; default: off]", 12);
   if (!table->basics) help_after(table);
-  called_note(stdout);
+  program_name_note(stdout);
 }
 
 /* Edits between two words (Levenshtein), cut at 30 characters. */

@@ -108,7 +108,7 @@ static void print_table(const option_table *table) {
 
 /* ---- words ---- */
 
-static void print_words(const word_list *list) {
+static void print_words(const subcommand_list *list) {
   if (list->verb) heading("convoy ", list->verb);
   printf(man ? "" : "\n");
   paragraphs(list->about);
@@ -128,13 +128,13 @@ static const char *const codes[][2] = {{"0", "done"},
                                        {"2", "wrong use; the message says what would be right"},
                                        {"130", "interrupted; the step was finished, and what can be saved is saved"}};
 
-bool reference_print(const word_list *verbs, const char *how) {
+bool reference_print(const subcommand_list *verbs, const char *how) {
 #define ENV_ROW(symbol, name, whom, loads, meaning) {name, #whom, meaning},
   static const char *const variables[][3] = {CVY_ENV_MAP(ENV_ROW)};
   man = strcmp(how, "--man") == 0;
   if (!man && strcmp(how, "--markdown") != 0) return false;
   options_help_as(print_table);
-  words_help_as(print_words);
+  subcommands_help_as(print_words);
   if (man)
     printf(
         ".\\\" made by: convoy help --man\n.TH CONVOY 1 \"\" \"Convoy %s\" \"User Commands\"\n.SH NAME\n"

@@ -503,16 +503,16 @@ static int take_from_checkpoint(void *target, option_set *given) {
 
 /* The network of --init-from, if the user does not name one. cmd_train compares another one with the file. */
 static int take_from_weights(train_options *o, option_set *given) {
-  cvy_model_facts *facts = NULL;
+  cvy_model_info *info = NULL;
   static char *model; /* options are borrowed to the end of the program */
   const char *found = NULL;
   if (!o->init_from || o->opened || options_given(&table, *given, "model")) return OPTIONS_GO_ON;
-  const int code = weights_facts("train", o->init_from, &found, &facts);
+  const int code = weights_info("train", o->init_from, &found, &info);
   if (found && !(model && strcmp(model, found) == 0)) { /* the same for all runs of a sweep */
     free(model);
     model = strdup(found);
   }
-  cvy_model_facts_free(&facts);
+  cvy_model_info_free(&info);
   if (code != EXIT_DONE) return code;
   if (found && model) (void)options_take(&table, given, "model", model, o);
   return OPTIONS_GO_ON;

@@ -6,7 +6,7 @@
 #include "tools/program/node.h"
 #include "tools/program/subcommands.h"
 
-static const word_row rows[] = {
+static const subcommand_row rows[] = {
     {"peak", bench_peak_main, "what each device can do: arithmetic, memory, transfers, launches"},
     {"conv", bench_conv_main, "the convolutions of a network, or one shape, by every algorithm"},
     {"ops", bench_ops_main, "every operation of a network"},
@@ -16,7 +16,7 @@ static const word_row rows[] = {
     {"scaling", bench_scaling_main, "devices alone and together, what limits them, which are worth it"},
     {"fleet", bench_fleet_main, "several machines and their links: which machines are worth it"},
 };
-static const word_list words = {
+static const subcommand_list words = {
     .verb = "bench",
     .kind = "word",
     .rows = rows,
@@ -28,5 +28,5 @@ static const word_list words = {
 int cmd_bench(int argc, char **argv) {
   const bool fleet = argc > 1 && strcmp(argv[1], "fleet") == 0;
   const int code = fleet ? EXIT_DONE : fleet_refuse("bench");
-  return code == EXIT_DONE ? words_run(&words, argc, argv) : code;
+  return code == EXIT_DONE ? subcommands_run(&words, argc, argv) : code;
 }

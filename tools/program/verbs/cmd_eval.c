@@ -80,7 +80,7 @@ static const option_table table = {
 
 /* answers NULL: not asked for. */
 static bool result_print(const eval_options *options, const program_run *run, const cvy_fleet *fleet,
-                         const cvy_team *team, const cvy_eval_result *result, const class_answers *answers) {
+                         const cvy_team *team, const cvy_eval_result *result, const class_predictions *answers) {
   if (!cvy_fleet_writes(fleet)) return true;
   char *const labels = fleet ? fleet_labels(fleet) : program_team_labels(run->devices, team);
   bool ok = labels != NULL;
@@ -130,19 +130,19 @@ static int eval_all(int argc, char **argv, bool *again) {
   if (code != EXIT_DONE) return code;
   code = options_check_data_dir("eval", options.data, options.data_dir);
   if (code != OPTIONS_GO_ON) return code;
-  cvy_model_facts *facts = NULL;
+  cvy_model_info *info = NULL;
   cvy_fleet *fleet = NULL;
   code = fleet_meet(&options.fleet, options.quiet, &fleet);
   if (code == EXIT_DONE) code = fleet_check_outputs("eval", fleet, outputs);
   if (code == EXIT_DONE && cvy_fleet_writes(fleet)) code = program_try_output("eval", "--json", options.json, true);
   if (code == EXIT_DONE && cvy_fleet_writes(fleet))
     code = program_try_output("eval", "--confusion", options.confusion, true);
-  if (code == EXIT_DONE && options.weights) code = weights_facts("eval", options.weights, &options.model, &facts);
+  if (code == EXIT_DONE && options.weights) code = weights_info("eval", options.weights, &options.model, &info);
   if (code != EXIT_DONE) {
     *again = fleet_end(&options.fleet, options.quiet, code, &fleet);
     return code;
   }
-  if (facts) program_take_images(facts, &options.images);
+  if (info) program_take_images(info, &options.images);
   options.quiet = options.quiet || !cvy_fleet_writes(fleet);
 
   const program_run_spec spec = {.verb = "eval",
@@ -157,16 +157,15 @@ static int eval_all(int argc, char **argv, bool *again) {
                                  .seed = options.seed,
                                  .images = &options.images,
                                  .weights = options.weights,
-                                 .facts = facts,
+                                 .info = info,
                                  .evaluates = true,
                                  .quiet = options.quiet};
-  const bool as_trained = facts && !options_given(&table, given, "normalize");
-  const cvy_input_params input =
-      as_trained ? cvy_model_input(facts) : input_options_params(&options.normalize, NULL, 0);
+  const bool as_trained = info && !options_given(&table, given, "normalize");
+  const cvy_input_params input = as_trained ? cvy_model_input(info) : input_options_params(&options.normalize, NULL, 0);
   program_run run;
   cvy_team *team = NULL;
   cvy_eval_result result = {0};
-  class_answers answers = {0};
+  class_predictions answers = {0};
   float *probabilities = NULL;
   progress_start(options.quiet, 1, 0);
   wait_line_begin();
@@ -206,7 +205,7 @@ static int eval_all(int argc, char **argv, bool *again) {
     if (status == CVY_OK && options.confusion) {
       answers.samples = samples;
       answers.classes = cvy_net_classes(run.net);
-      answers.names = facts && facts->class_names            ? facts->class_names
+      answers.names = info && info->class_names              ? info->class_names
                       : run.data->classes == answers.classes ? run.data->class_names
                                                              : NULL;
       probabilities = calloc((size_t)samples->n * (size_t)answers.classes, sizeof *probabilities);
@@ -231,7 +230,7 @@ static int eval_all(int argc, char **argv, bool *again) {
   *again = fleet_end(&options.fleet, options.quiet, code, &fleet);
   free(probabilities);
   program_run_close(&run);
-  cvy_model_facts_free(&facts);
+  cvy_model_info_free(&info);
   return code;
 }
 

@@ -62,21 +62,21 @@ int cmd_export(int argc, char **argv) {
                          {"--weights", o.weights}, {"--model", cvy_onnx_is_file(o.model) ? o.model : NULL}, {0}};
   code = program_check_outputs("export", outputs, inputs);
   if (code == EXIT_DONE) code = program_try_output("export", "--out", o.out, false);
-  cvy_model_facts *facts = NULL;
-  if (code == EXIT_DONE) code = weights_facts("export", o.weights, &o.model, &facts);
+  cvy_model_info *info = NULL;
+  if (code == EXIT_DONE) code = weights_info("export", o.weights, &o.model, &info);
   if (code != EXIT_DONE) return code;
   const bool file = cvy_onnx_is_file(o.model);
   const int h = (int)o.input[0], w = (int)o.input[1], c = (int)o.input[2];
-  if (!facts && !file && (!h || !o.classes))
+  if (!info && !file && (!h || !o.classes))
     return options_error("export", "%s does not say what its network takes; expected --input HxWxC and --classes N",
                          o.weights);
   cvy_net *net = NULL;
   cvy_status status =
-      facts ? cvy_model_net(o.weights, facts, &net) : cvy_net_open(o.model, c, h, w, (int)o.classes, &net);
+      info ? cvy_model_net(o.weights, info, &net) : cvy_net_open(o.model, c, h, w, (int)o.classes, &net);
   const cvy_onnx_end end = o.softmax ? CVY_ONNX_PROBABILITIES : o.logits ? CVY_ONNX_LOGITS : CVY_ONNX_AS_READ;
   if (status == CVY_OK) status = cvy_onnx_export(net, o.weights, end, o.out);
   if (status == CVY_OK && !o.quiet) program_say("saved: %s", o.out);
   cvy_net_destroy(&net);
-  cvy_model_facts_free(&facts);
+  cvy_model_info_free(&info);
   return program_exit_code(status);
 }

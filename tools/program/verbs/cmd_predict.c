@@ -136,30 +136,30 @@ static bool tell(prediction *p, const char *file, const guess *top) {
 /* Reads and predicts pictures of the list from *at on, as many as fit in a batch. */
 static cvy_status predict_batch(prediction *p, int *at, uint8_t *pixels, float *probabilities, int *places,
                                 guess *top) {
-  cvy_model_facts facts = *cvy_model_get_facts(p->model);
-  facts.png16_scale = facts.png16_scale || p->options->png16 == PNG16_SCALE;
-  facts.exif_rotate = facts.exif_rotate || p->options->exif == EXIF_ROTATE;
-  const size_t each = (size_t)facts.height * (size_t)facts.width * (size_t)facts.channels;
+  cvy_model_info info = *cvy_model_get_facts(p->model);
+  info.png16_scale = info.png16_scale || p->options->png16 == PNG16_SCALE;
+  info.exif_rotate = info.exif_rotate || p->options->exif == EXIF_ROTATE;
+  const size_t each = (size_t)info.height * (size_t)info.width * (size_t)info.channels;
   int n = 0;
   for (; *at < cvy_picture_list_count(p->list) && n < p->options->batch; ++*at) {
-    const cvy_status status = cvy_picture_list_read(p->list, *at, &facts, pixels + (size_t)n * each);
+    const cvy_status status = cvy_picture_list_read(p->list, *at, &info, pixels + (size_t)n * each);
     if (status == CVY_E_MEMORY) return status;
     if (status == CVY_OK) places[n++] = *at;
     else p->n_broken++;
   }
   const cvy_status status = cvy_model_predict(p->model, pixels, n, probabilities);
   for (int i = 0; status == CVY_OK && i < n; i++) {
-    find_top(probabilities + (size_t)i * (size_t)facts.classes, facts.classes, p->top, top);
+    find_top(probabilities + (size_t)i * (size_t)info.classes, info.classes, p->top, top);
     if (!tell(p, cvy_picture_list_name(p->list, places[i]), top)) return CVY_E_MEMORY;
   }
   return status;
 }
 
 static cvy_status predict_all(prediction *p) {
-  const cvy_model_facts *const facts = cvy_model_get_facts(p->model);
+  const cvy_model_info *const info = cvy_model_get_facts(p->model);
   const int all = cvy_picture_list_count(p->list);
-  const size_t n = (size_t)(all < p->options->batch ? all : p->options->batch), classes = (size_t)facts->classes;
-  uint8_t *const pixels = calloc(n + 1, (size_t)facts->height * (size_t)facts->width * (size_t)facts->channels);
+  const size_t n = (size_t)(all < p->options->batch ? all : p->options->batch), classes = (size_t)info->classes;
+  uint8_t *const pixels = calloc(n + 1, (size_t)info->height * (size_t)info->width * (size_t)info->channels);
   float *const probabilities = calloc((n + 1) * classes, sizeof *probabilities);
   int *const places = calloc(n + 1, sizeof *places);
   guess *const top = calloc((size_t)p->top + 1, sizeof *top);
@@ -225,20 +225,20 @@ static int check(const predict_options *o, const char *const *pictures, int n) {
 }
 
 /* The facts that the options give for a file without them. */
-static int facts_of_options(const predict_options *o, cvy_model_facts *out) {
+static int facts_of_options(const predict_options *o, cvy_model_info *out) {
   if ((!o->input[0] || !o->classes) && o->weights)
     return options_error("predict",
                          "--%s is missing: %s does not say what its network takes; expected --input HxWxC and "
                          "--classes N",
                          o->input[0] ? "classes" : "input", o->weights);
-  *out = (cvy_model_facts){.model = o->model,
-                           .height = (int)o->input[0],
-                           .width = (int)o->input[1],
-                           .channels = (int)o->input[2],
-                           .classes = (int)o->classes,
-                           .png16_scale = o->png16 == PNG16_SCALE,
-                           .exif_rotate = o->exif == EXIF_ROTATE,
-                           .n_channels = o->normalize.n_channels};
+  *out = (cvy_model_info){.model = o->model,
+                          .height = (int)o->input[0],
+                          .width = (int)o->input[1],
+                          .channels = (int)o->input[2],
+                          .classes = (int)o->classes,
+                          .png16_scale = o->png16 == PNG16_SCALE,
+                          .exif_rotate = o->exif == EXIF_ROTATE,
+                          .n_channels = o->normalize.n_channels};
   if (o->normalize.of_data)
     return options_error("predict",
                          "--normalize dataset: there is no data set here; expected the values that training "
@@ -249,7 +249,7 @@ static int facts_of_options(const predict_options *o, cvy_model_facts *out) {
 }
 
 /* An option that says something else than the file. */
-static int check_facts(const predict_options *o, const cvy_model_facts *f) {
+static int check_facts(const predict_options *o, const cvy_model_info *f) {
   if (o->normalize.text)
     return options_error("predict", "--normalize %s: %s says how its pictures were normalised; expected no such option",
                          o->normalize.text, o->weights);
@@ -279,12 +279,12 @@ static bool write_all(prediction *p) {
   return ok;
 }
 
-static int run(prediction *p, const cvy_model_facts *given) {
+static int run(prediction *p, const cvy_model_info *given) {
   const predict_options *const o = p->options;
   wait_line_begin();
   cvy_status status = cvy_model_open(o->weights ? o->weights : o->model, o->devices,
                                      &(cvy_model_params){.batch = (int)o->batch,
-                                                         .facts = given,
+                                                         .info = given,
                                                          .model = given ? NULL : o->model,
                                                          .conv_algo = o->conv_algo,
                                                          .math = (cvy_math)o->math},
@@ -293,9 +293,9 @@ static int run(prediction *p, const cvy_model_facts *given) {
   progress_end();
   if (status != CVY_OK) return program_exit_code_of_select(status);
   if (!o->quiet) program_say_no_gpu(cvy_model_devices(p->model), "running on");
-  const cvy_model_facts *const facts = cvy_model_get_facts(p->model);
-  p->names = facts->class_names;
-  p->top = o->top < facts->classes ? (int)o->top : facts->classes;
+  const cvy_model_info *const info = cvy_model_get_facts(p->model);
+  p->names = info->class_names;
+  p->top = o->top < info->classes ? (int)o->top : info->classes;
   status = predict_all(p);
   int code = program_exit_code(status);
   if (status == CVY_OK && !write_all(p)) code = EXIT_FAILED;
@@ -324,11 +324,11 @@ int cmd_predict(int argc, char **argv) {
     return options_error("predict", "--weights F is missing: expected a file with trained weights, or --model F.onnx");
   code = check(&o, pictures, n);
   if (code != EXIT_DONE) return code;
-  cvy_model_facts *facts = NULL, by_hand;
-  if (o.weights) code = weights_facts("predict", o.weights, &o.model, &facts);
-  if (code == EXIT_DONE) code = facts ? check_facts(&o, facts) : facts_of_options(&o, &by_hand);
+  cvy_model_info *info = NULL, by_hand;
+  if (o.weights) code = weights_info("predict", o.weights, &o.model, &info);
+  if (code == EXIT_DONE) code = info ? check_facts(&o, info) : facts_of_options(&o, &by_hand);
   if (code != EXIT_DONE) {
-    cvy_model_facts_free(&facts);
+    cvy_model_info_free(&info);
     return code;
   }
   prediction p = {.options = &o,
@@ -337,12 +337,12 @@ int cmd_predict(int argc, char **argv) {
   progress_start(o.quiet, 1, 0);
   if (o.csv) p.csv = open_memstream(&p.csv_text, &p.csv_size);
   if (cvy_picture_list_create(&p.list) != CVY_OK || (o.csv && !p.csv) || !add_all(&p, pictures, n)) code = EXIT_FAILED;
-  if (code == EXIT_DONE) code = run(&p, facts ? NULL : &by_hand);
+  if (code == EXIT_DONE) code = run(&p, info ? NULL : &by_hand);
   progress_wait_end();
   progress_end();
   cvy_model_close(&p.model);
   cvy_picture_list_destroy(&p.list);
-  cvy_model_facts_free(&facts);
+  cvy_model_info_free(&info);
   json_decref(p.json);
   if (p.csv) fclose(p.csv);
   free(p.csv_text);

@@ -126,18 +126,18 @@ static int on_step(void *user, const cvy_step_result *step, int epoch, long step
 enum { ANSWERS_MOST = 1 << 26 }; /* probabilities that the answers of a page may be taken from: 256 MiB */
 
 /* The network's answers for the page; all nodes of a fleet keep them, since any of them may have to write it. */
-static void on_answers(void *user, const cvy_train_answers *answers) {
+static void on_predictions(void *user, const cvy_train_predictions *answers) {
   training *const t = user;
   const cvy_data *const d = t->run.data;
-  const class_answers all = {.samples = answers->set == CVY_SET_VAL ? &d->val : &d->test,
-                             .probabilities = answers->probabilities,
-                             .classes = cvy_net_classes(t->run.net),
-                             .names = d->class_names};
-  live_report_answers(&t->report, &all, answers->set, answers->epoch, d);
+  const class_predictions all = {.samples = answers->set == CVY_SET_VAL ? &d->val : &d->test,
+                                 .probabilities = answers->probabilities,
+                                 .classes = cvy_net_classes(t->run.net),
+                                 .names = d->class_names};
+  live_report_predictions(&t->report, &all, answers->set, answers->epoch, d);
 }
 
 /* False with the reason said: the page goes without. */
-static bool shows_answers(const training *t) {
+static bool shows_predictions(const training *t) {
   const cvy_data *const d = t->run.data;
   const int64_t n = d->val.n > d->test.n ? d->val.n : d->test.n, classes = cvy_net_classes(t->run.net);
   if (!t->options->report || t->options->no_eval) return false;
@@ -221,7 +221,7 @@ static cvy_status team_open(training *t) {
   if (status == CVY_OK) status = cvy_team_attach(t->team, t->run.data);
   if (status != CVY_OK) return status;
   /* attached: the mean of the data set is known now */
-  const cvy_model_facts facts = program_facts(o->model, t->run.net, t->run.data, &o->images, cvy_team_input(t->team));
+  const cvy_model_info facts = program_facts(o->model, t->run.net, t->run.data, &o->images, cvy_team_input(t->team));
   return cvy_team_describe(t->team, &facts);
 }
 
@@ -253,7 +253,7 @@ static cvy_status train(training *t, cvy_train_result *result) {
       .settings = settings_text,
       .on_step = on_step,
       .on_epoch = on_epoch,
-      .on_answers = shows_answers(t) ? on_answers : NULL,
+      .on_predictions = shows_predictions(t) ? on_predictions : NULL,
       .on_started = on_started,
       .on_trained = on_trained,
       .on_event = on_event,
@@ -358,10 +358,10 @@ static int run_train(training *t, program_run *kept) {
   if (!kept->data) code = program_run_open(&spec, kept);
   t->run = *kept;
   if (code == EXIT_DONE && o->init_from && !o->opened) {
-    cvy_model_facts *facts = NULL;
+    cvy_model_info *facts = NULL;
     const char *model = o->model;
-    code = weights_facts("train", o->init_from, &model, &facts);
-    cvy_model_facts_free(&facts);
+    code = weights_info("train", o->init_from, &model, &facts);
+    cvy_model_info_free(&facts);
   }
   if (code != EXIT_DONE) return code;
   t->labels = program_team_labels(t->run.devices, NULL);

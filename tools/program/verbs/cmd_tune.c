@@ -230,7 +230,7 @@ static void show(tuner *t, const cvy_tune_table *found, const cvy_tune_report *r
   else if (prints && n == 0 && report)
     printf("%s: nothing was measured (%d passes can be done in one way only, %s %d)\n", t->label, single,
            stopped ? "interrupted before" : "the time was over for", waiting);
-  else if (prints && n == 0) printf("%s: nothing was found yet; %s tune measures\n", t->label, called());
+  else if (prints && n == 0) printf("%s: nothing was found yet; %s tune measures\n", t->label, program_name());
   if (waiting > 0 && n > 0 && !stopped)
     program_warn("%s: the budget of %g s was over: %d passes of %d keep their defaults; --budget gives more", t->label,
                  t->options->budget_s, waiting, report->n);

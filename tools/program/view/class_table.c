@@ -59,15 +59,15 @@ void csv_field(FILE *out, const char *text) {
   if (quoted) putc('"', out);
 }
 
-static int *row_room(const class_answers *a) { return calloc((size_t)a->classes, sizeof(int)); }
+static int *row_room(const class_predictions *a) { return calloc((size_t)a->classes, sizeof(int)); }
 
-static int row_of(const class_answers *a, int label, int *row) {
-  return cvy_answers_row(a->samples->labels, a->samples->n, a->probabilities, a->classes, label, row);
+static int row_of(const class_predictions *a, int label, int *row) {
+  return cvy_predictions_row(a->samples->labels, a->samples->n, a->probabilities, a->classes, label, row);
 }
 
-cvy_class_result *class_results(const class_answers *a) {
+cvy_class_result *class_results(const class_predictions *a) {
   cvy_class_result *const results = calloc((size_t)a->classes, sizeof *results);
-  if (results) cvy_answers_count(a->samples->labels, a->samples->n, a->probabilities, a->classes, results);
+  if (results) cvy_predictions_count(a->samples->labels, a->samples->n, a->probabilities, a->classes, results);
   return results;
 }
 
@@ -103,7 +103,7 @@ static int digits(int n) {
 }
 
 /* The matrix, if each column has room for its numbers. */
-static bool matrix_print(const class_answers *a, FILE *out) {
+static bool matrix_print(const class_predictions *a, FILE *out) {
   char room[16];
   int most = 0, name = 0;
   int *const row = row_room(a);
@@ -149,7 +149,7 @@ static void number_print(FILE *out, double value) {
   else fprintf(out, " %9.3f", value);
 }
 
-bool confusion_print(const class_answers *a, FILE *out) {
+bool confusion_print(const class_predictions *a, FILE *out) {
   char room[16];
   cvy_class_result *const results = class_results(a);
   int *const order = calloc((size_t)a->classes, sizeof *order), name = 5, all = 0;
@@ -176,7 +176,7 @@ bool confusion_print(const class_answers *a, FILE *out) {
 
 /* ---- for programs ---- */
 
-char *confusion_csv(const class_answers *a) {
+char *confusion_csv(const class_predictions *a) {
   char room[16], *text = NULL;
   size_t size;
   int *const row = row_room(a);
@@ -206,7 +206,7 @@ char *confusion_csv(const class_answers *a) {
 
 static json_t *number_json(double value) { return value < 0 ? json_null() : json_real(value); }
 
-json_t *confusion_json(const class_answers *a) {
+json_t *confusion_json(const class_predictions *a) {
   json_t *const classes = json_array(), *const matrix = a->classes <= JSON_MATRIX_MOST ? json_array() : json_null();
   cvy_class_result *const results = class_results(a);
   int *const row = row_room(a);

@@ -22,24 +22,24 @@ void class_cell(FILE *out, const char *text, int columns, bool tail);
 void csv_field(FILE *out, const char *text);
 
 /* An evaluation's answers. */
-typedef struct class_answers {
+typedef struct class_predictions {
   const cvy_samples *samples;
   const float *probabilities;
   int classes;
   const char *const *names; /* NULL: numbers */
-} class_answers;
+} class_predictions;
 /* Of each class; free(). NULL: out of memory. */
-cvy_class_result *class_results(const class_answers *a);
+cvy_class_result *class_results(const class_predictions *a);
 /* The classes that have samples or are an answer, *all of them: in order if they are at most `most`, else the `most`
  * worst by F1, worst first. order has room for all classes. Returns how many are in it. */
 int class_order(const cvy_class_result *results, int classes, int most, int *order, int *all);
 /* For people, 80 columns: the matrix of up to so many classes as fit, and precision, recall and F1 of each class, of
  * many classes the worst ones. False: out of memory. */
-bool confusion_print(const class_answers *a, FILE *out);
+bool confusion_print(const class_predictions *a, FILE *out);
 /* The matrix as CSV, with names in the first line and column; free(). NULL: out of memory. */
-char *confusion_csv(const class_answers *a);
+char *confusion_csv(const class_predictions *a);
 /* {"classes":[{"class":…,"samples":…,"precision":…,"recall":…,"f1":…},…],"confusion":[[…],…]}; the matrix is left out
  * where there are more than 1000 classes. NULL: out of memory. */
-json_t *confusion_json(const class_answers *a);
+json_t *confusion_json(const class_predictions *a);
 
 #endif

@@ -19,7 +19,7 @@ enum {
 };
 
 /* Cells are tinted over the paper, so that the words keep their contrast in light and dark. */
-const char answers_style[] =
+const char predictions_style[] =
     ".matrix{border-collapse:separate;border-spacing:1px;margin-bottom:1rem}.matrix td,.matrix th{padding:.2rem "
     ".4rem;border:0}.matrix "
     "td.n{min-width:2.4rem}\n"
@@ -34,7 +34,7 @@ const char answers_style[] =
 
 /* ---- words ---- */
 
-static void put_class(FILE *out, const class_answers *a, int i) {
+static void put_class(FILE *out, const class_predictions *a, int i) {
   char room[16];
   chart_put_text(out, class_name(a->names, i, room));
 }
@@ -48,7 +48,7 @@ static void put_part(FILE *out, double value) {
 /* ---- which classes are taken for which ---- */
 
 /* The answer to each sample; NULL: out of memory. */
-static int *find_answers(const class_answers *a) {
+static int *find_answers(const class_predictions *a) {
   int *const found = malloc((size_t)a->samples->n * sizeof *found);
   for (int i = 0; found && i < a->samples->n; i++)
     found[i] = cvy_answer(a->probabilities + (size_t)i * (size_t)a->classes, a->classes);
@@ -65,7 +65,7 @@ static void put_cell(FILE *out, int count, int of, bool right) {
           count);
 }
 
-static bool put_matrix(FILE *out, const class_answers *a, const int *found, const cvy_class_result *results) {
+static bool put_matrix(FILE *out, const class_predictions *a, const int *found, const cvy_class_result *results) {
   const int classes = a->classes, columns = classes + 1; /* the last: no answer */
   int n_none = 0;
   int *const counts = calloc((size_t)classes * (size_t)columns, sizeof *counts);
@@ -106,7 +106,7 @@ static int by_count(const void *x, const void *y) {
   return a->n != b->n ? b->n - a->n : by_classes(x, y);
 }
 
-static bool put_pairs(FILE *out, const class_answers *a, const int *found, const cvy_class_result *results) {
+static bool put_pairs(FILE *out, const class_predictions *a, const int *found, const cvy_class_result *results) {
   pair *const pairs = malloc(((size_t)a->samples->n + 1) * sizeof *pairs);
   int n_wrong = 0, n = 0;
   if (!pairs) return false;
@@ -137,7 +137,7 @@ static bool put_pairs(FILE *out, const class_answers *a, const int *found, const
 
 /* ---- each class ---- */
 
-static bool put_classes(FILE *out, const class_answers *a, const cvy_class_result *results) {
+static bool put_classes(FILE *out, const class_predictions *a, const cvy_class_result *results) {
   int *const order = malloc((size_t)a->classes * sizeof *order), all;
   if (!order) return false;
   const int n = class_order(results, a->classes, CLASSES_MOST, order, &all);
@@ -206,10 +206,10 @@ static bool put_picture(FILE *out, const uint8_t *pixels, int h, int w, int c) {
   return ok;
 }
 
-static bool put_worst(FILE *out, const class_answers *a, int h, int w, int c) {
+static bool put_worst(FILE *out, const class_predictions *a, int h, int w, int c) {
   cvy_wrong_answer worst[WORST];
   const size_t each = (size_t)h * (size_t)w * (size_t)c;
-  const int n = cvy_answers_worst(a->samples->labels, a->samples->n, a->probabilities, a->classes, WORST, worst);
+  const int n = cvy_predictions_worst(a->samples->labels, a->samples->n, a->probabilities, a->classes, WORST, worst);
   const bool shown = c == 1 || c == 3;
   bool ok = true;
   if (n == 0) return true;
@@ -237,7 +237,7 @@ static bool put_worst(FILE *out, const class_answers *a, int h, int w, int c) {
 
 /* ---- the section ---- */
 
-static bool put_section(FILE *out, const class_answers *a, const int *found, const cvy_class_result *results) {
+static bool put_section(FILE *out, const class_predictions *a, const int *found, const cvy_class_result *results) {
   int correct = 0, none = 0;
   for (int i = 0; i < a->classes; i++) correct += results[i].correct;
   for (int i = 0; i < a->samples->n; i++) none += found[i] < 0;
@@ -248,7 +248,7 @@ static bool put_section(FILE *out, const class_answers *a, const int *found, con
   return ok && put_classes(out, a, results);
 }
 
-char *answers_html(const class_answers *a, const char *set, int epoch, int h, int w, int c) {
+char *predictions_html(const class_predictions *a, const char *set, int epoch, int h, int w, int c) {
   char *text = NULL;
   size_t size;
   FILE *const out = open_memstream(&text, &size);

@@ -7,9 +7,9 @@
 #include "tools/program/view/class_table.h"
 
 /* Rules of style for it, a part of the page's. */
-extern const char answers_style[];
+extern const char predictions_style[];
 /* A <section> of HTML. `set`: "test" or "validation"; epoch: after which, from 0; images of h x w x c. free(). NULL:
  * out of memory. */
-char *answers_html(const class_answers *answers, const char *set, int epoch, int h, int w, int c);
+char *predictions_html(const class_predictions *answers, const char *set, int epoch, int h, int w, int c);
 
 #endif

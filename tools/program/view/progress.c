@@ -74,8 +74,8 @@ static void go_up(void) {
   const int width = progress_columns();
   int up = -1;
   for (int i = 0; i < state.drawn; i++) up += state.sizes[i] > width ? (state.sizes[i] + width - 1) / width : 1;
-  screen_add("\r");
-  if (up > 0) screen_add("\033[%dA", up);
+  terminal_add("\r");
+  if (up > 0) terminal_add("\033[%dA", up);
 }
 
 /* The text of a signal handler stands below the drawing, which then stays as it is. */
@@ -88,15 +88,15 @@ static void wipe(void) {
   leave_to_signals();
   if (state.drawn) {
     go_up();
-    screen_add("\033[J");
+    terminal_add("\033[J");
   }
-  const long lost = screen_lost();
-  if (lost > 0) screen_add("convoy: %ld lines were left out while the terminal took none\n", lost);
+  const long lost = terminal_lost();
+  if (lost > 0) terminal_add("convoy: %ld lines were left out while the terminal took none\n", lost);
 }
 
 /* Sends the added lines, which stay. */
 static void send_lines(void) {
-  if (screen_send(false)) state.drawn = 0;
+  if (terminal_send(false)) state.drawn = 0;
 }
 
 /* Draws a line and others under it, cut to the terminal, until the next drawing. */
@@ -104,10 +104,10 @@ static void draw_lines(const char *text, const status_lines *under) {
   const int width = progress_columns() - 1, n = under ? under->n : 0, size = (int)strlen(text);
   leave_to_signals();
   go_up();
-  screen_add("%.*s\033[K", width > 0 ? width : 0, text);
-  for (int i = 0; i < n; i++) screen_add("\n%s\033[K", under->text[i]);
-  screen_add("\033[J");
-  if (!screen_send(true)) return;
+  terminal_add("%.*s\033[K", width > 0 ? width : 0, text);
+  for (int i = 0; i < n; i++) terminal_add("\n%s\033[K", under->text[i]);
+  terminal_add("\033[J");
+  if (!terminal_send(true)) return;
   state.drawn = 1 + n;
   state.sizes[0] = size < width ? size : width;
   for (int i = 0; i < n; i++) state.sizes[1 + i] = (int)strlen(under->text[i]);
@@ -134,7 +134,7 @@ void progress_start(bool quiet, int epochs, long max_steps) {
 /* Text from outside may be in it. */
 static void add_plain(const char *text) {
   char one[CVY_PLAIN_MOST];
-  for (size_t n; (n = cvy_plain_next(text, "\n\t", one)) > 0; text += n) screen_add("%s", one);
+  for (size_t n; (n = cvy_plain_next(text, "\n\t", one)) > 0; text += n) terminal_add("%s", one);
 }
 
 void progress_status(const char *text) {
@@ -142,7 +142,7 @@ void progress_status(const char *text) {
   if (state.on && state.terminal) draw(text);
   else if (state.on) {
     add_plain(text);
-    screen_add("\n");
+    terminal_add("\n");
     send_lines();
   }
   pthread_mutex_unlock(&lock);
@@ -336,7 +336,7 @@ void progress_step(int epoch, long step, long steps_per_epoch, double loss, int 
       if (rows() - 2 - under.n >= LIVE_LINES + CURVE_SPARE) add_curves(width, &under);
       draw_lines(line, &under);
     } else {
-      screen_add("%sstep %ld/%ld%s\n", head, in_epoch, steps_per_epoch, tail);
+      terminal_add("%sstep %ld/%ld%s\n", head, in_epoch, steps_per_epoch, tail);
       send_lines();
     }
     state.last = t;
@@ -348,21 +348,21 @@ void progress_epoch(const cvy_epoch_result *e) {
   pthread_mutex_lock(&lock);
   if (state.on) {
     wipe();
-    screen_add("epoch %d/%d loss %.2f", e->epoch + 1, state.epochs, e->train_loss);
-    if (e->train_acc >= 0) screen_add(" train acc %.2f", e->train_acc);
-    if (e->val_acc >= 0) screen_add(" val acc %.2f", e->val_acc);
-    if (e->test_acc >= 0) screen_add(" test acc %.2f", e->test_acc);
-    screen_add(" %.1f s", e->seconds);
-    if (e->best) screen_add(" best");
+    terminal_add("epoch %d/%d loss %.2f", e->epoch + 1, state.epochs, e->train_loss);
+    if (e->train_acc >= 0) terminal_add(" train acc %.2f", e->train_acc);
+    if (e->val_acc >= 0) terminal_add(" val acc %.2f", e->val_acc);
+    if (e->test_acc >= 0) terminal_add(" test acc %.2f", e->test_acc);
+    terminal_add(" %.1f s", e->seconds);
+    if (e->best) terminal_add(" best");
     if (state.in_epoch < state.steps_per_epoch) {
-      screen_add(" (%ld of %ld steps)", state.in_epoch, state.steps_per_epoch);
+      terminal_add(" (%ld of %ld steps)", state.in_epoch, state.steps_per_epoch);
     }
-    screen_add("\n");
+    terminal_add("\n");
     for (int i = 0; i < state.n_devices && state.n_devices > 1 && !state.terminal; i++) {
       const progress_device *const d = &state.devices[i];
-      screen_add("  %s: %d images, %.0f img/s", d->label, d->share, d->images_per_second);
-      if (d->idle >= 0) screen_add(", idle %.0f %%", 100 * d->idle);
-      screen_add("\n");
+      terminal_add("  %s: %d images, %.0f img/s", d->label, d->share, d->images_per_second);
+      if (d->idle >= 0) terminal_add(", idle %.0f %%", 100 * d->idle);
+      terminal_add("\n");
     }
     send_lines();
     state.last = now();
@@ -408,7 +408,7 @@ void progress_line(const char *format, ...) {
   pthread_mutex_lock(&lock);
   wipe();
   add_plain(text ? text : "(out of memory)");
-  screen_add("\n");
+  terminal_add("\n");
   send_lines();
   pthread_mutex_unlock(&lock);
   free(text);
@@ -417,17 +417,17 @@ void progress_line(const char *format, ...) {
 void progress_message(const char *kind, const char *message) {
   pthread_mutex_lock(&lock);
   wipe();
-  screen_add("convoy: ");
+  terminal_add("convoy: ");
   add_plain(kind);
   add_plain(message);
-  screen_add("\n");
+  terminal_add("\n");
   send_lines();
   pthread_mutex_unlock(&lock);
 }
 
 void progress_await_terminal(int most_ms) {
   pthread_mutex_lock(&lock);
-  screen_wait(most_ms);
+  terminal_wait(most_ms);
   pthread_mutex_unlock(&lock);
 }
 

@@ -424,7 +424,7 @@ static bool put_page(FILE *out, const run_log *runs, int n, const report_section
   if (renew_s > 0) fprintf(out, "<meta http-equiv=\"refresh\" content=\"%d\">\n", renew_s);
   fputs("<title>", out);
   put_title(out, runs, n);
-  fprintf(out, "</title>\n<style>\n%s%s</style></head><body>\n<h1>", style, answers_style);
+  fprintf(out, "</title>\n<style>\n%s%s</style></head><body>\n<h1>", style, predictions_style);
   put_title(out, runs, n);
   fputs("</h1>\n<p class=\"soft\">", out);
   if (n == 1) fprintf(out, "%s; ", state_of(&runs[0], renew_s > 0));
@@ -493,11 +493,11 @@ void live_report_close(live_report *report) {
   report->sections = (report_sections){0};
 }
 
-void live_report_answers(live_report *report, const class_answers *answers, cvy_set set, int epoch,
-                         const cvy_data *data) {
+void live_report_predictions(live_report *report, const class_predictions *answers, cvy_set set, int epoch,
+                             const cvy_data *data) {
   char **const place = set == CVY_SET_VAL ? &report->sections.validation : &report->sections.test;
   free(*place);
-  *place = answers_html(answers, set == CVY_SET_VAL ? "validation" : "test", epoch, data->h, data->w, data->c);
+  *place = predictions_html(answers, set == CVY_SET_VAL ? "validation" : "test", epoch, data->h, data->w, data->c);
   if (!*place) program_warn("the page of --report goes without the answers of epoch %d: out of memory", epoch + 1);
 }
 

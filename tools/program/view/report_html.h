@@ -11,7 +11,7 @@
 
 /* Sections behind the curves, in this order; NULL: it is not there. */
 typedef struct report_sections {
-  char *validation, *test; /* answers_html; owned */
+  char *validation, *test; /* predictions_html; owned */
 } report_sections;
 /* Written aside and renamed. sections: of the one run, NULL: there are none. renew_s above 0: the run goes on, and a
  * browser reads the page again every so many seconds. False with the reason said. */
@@ -31,8 +31,8 @@ bool live_report_open(const char *path, const char *log_path, live_report *out);
 void live_report_close(live_report *report);
 /* Takes in the answers of an evaluation, also before live_report_open: of a page that another process may write until
  * it is lost. */
-void live_report_answers(live_report *report, const class_answers *answers, cvy_set set, int epoch,
-                         const cvy_data *data);
+void live_report_predictions(live_report *report, const class_predictions *answers, cvy_set set, int epoch,
+                             const cvy_data *data);
 /* True if it is time to write the page; then give it the devices' times (device_report_json; taken over). */
 bool live_report_is_due(const live_report *report, bool epoch_ended);
 void live_report_write(live_report *report, json_t *times, bool goes_on);

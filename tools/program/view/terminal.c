@@ -57,20 +57,20 @@ static bool keep(const char *text, size_t n) {
   return true;
 }
 
-void screen_add_va(const char *format, va_list args) {
+void terminal_add_va(const char *format, va_list args) {
   const size_t room = FRAME_BYTES - screen.n_frame;
   const int n = vsnprintf(screen.frame + screen.n_frame, room, format, args);
   if (n > 0) screen.n_frame += (size_t)n < room ? (size_t)n : room - 1;
 }
 
-void screen_add(const char *format, ...) {
+void terminal_add(const char *format, ...) {
   va_list args;
   va_start(args, format);
-  screen_add_va(format, args);
+  terminal_add_va(format, args);
   va_end(args);
 }
 
-bool screen_send(bool drawing) {
+bool terminal_send(bool drawing) {
   const size_t n = screen.n_frame;
   open_screen();
   screen.n_frame = 0;
@@ -84,13 +84,13 @@ bool screen_send(bool drawing) {
   return keep(screen.frame + taken, n - taken); /* there is room: nothing else waits */
 }
 
-long screen_lost(void) {
+long terminal_lost(void) {
   const long lost = screen.lost;
   screen.lost = 0;
   return lost;
 }
 
-void screen_wait(int most_ms) {
+void terminal_wait(int most_ms) {
   put_waiting();
   while (screen.n_waiting > 0 && takes_some(most_ms)) put_waiting();
 }

@@ -9,16 +9,16 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-/* Adds to the text that screen_send sends. */
-void screen_add(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void screen_add_va(const char *format, va_list args);
+/* Adds to the text that terminal_send sends. */
+void terminal_add(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void terminal_add_va(const char *format, va_list args);
 /* Sends the added text. False: it was left out, because the terminal takes nothing now (a drawing) or the buffer is
  * full
  * (lines). */
-bool screen_send(bool drawing);
+bool terminal_send(bool drawing);
 /* Lines that were left out since the last call. */
-long screen_lost(void);
+long terminal_lost(void);
 /* Waits until the terminal has taken everything, at most so long; negative: as long as that takes. */
-void screen_wait(int most_ms);
+void terminal_wait(int most_ms);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-#include "src/cl/paper.h"
+#include "src/cl/dry_run.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "src/base/env.h"
-#include "src/cl/paper_notes.h"
+#include "src/cl/dry_run_notes.h"
 
-struct cvy_paper {
-  cvy_paper_launch *launches;
+struct cvy_dry_run {
+  cvy_dry_run_launch *launches;
   size_t n, capacity;
   int scope;
   const cvy_buffer *scratch;
@@ -24,24 +24,24 @@ cvy_status cvy_known_device_force(cvy_device *device) {
   const char *const word = cvy_env_text(CVY_ENV_FORCE_PLAN);
   const cvy_known_device *const known = word ? cvy_known_device_find(word) : NULL;
   CVY_REQUIRE(!word || known, CVY_E_ARGUMENT, "CVY_FORCE_PLAN=%s: it must be one of " CVY_KNOWN_DEVICES, word);
-  if (!known || device->facts.cpu_shaped) return CVY_OK;
-  device->facts.compute_units = known->units;
-  device->facts.cache_bytes = known->cache_bytes;
+  if (!known || device->capabilities.cpu_shaped) return CVY_OK;
+  device->capabilities.compute_units = known->units;
+  device->capabilities.cache_bytes = known->cache_bytes;
   device->rates = cvy_known_device_rates(known);
   device->simt = *constants_of(known);
 fail:
   return status;
 }
 
-cvy_status cvy_device_open_paper(const cvy_known_device *known, cvy_device **out) {
+cvy_status cvy_device_open_dry_run(const cvy_known_device *known, cvy_device **out) {
   cvy_status status = CVY_OK;
   cvy_device *device = cvy_calloc(1, sizeof *device);
   CVY_REQUIRE(device, CVY_E_MEMORY, "no memory for a device");
   cvy_mutex_init(&device->events.lock);
   cvy_mutex_init(&device->args_lock);
-  device->paper = cvy_calloc(1, sizeof *device->paper);
-  CVY_REQUIRE(device->paper, CVY_E_MEMORY, "no memory for a device");
-  device->paper->scope = CVY_SCOPE_NONE;
+  device->dry_run = cvy_calloc(1, sizeof *device->dry_run);
+  CVY_REQUIRE(device->dry_run, CVY_E_MEMORY, "no memory for a device");
+  device->dry_run->scope = CVY_SCOPE_NONE;
   snprintf(device->label, sizeof device->label, "%s, on paper", known->name);
   device->info = (cvy_device_info){.kind = CVY_DEVICE_GPU,
                                    .compute_units = known->units,
@@ -56,10 +56,10 @@ cvy_status cvy_device_open_paper(const cvy_known_device *known, cvy_device **out
                                    .same_as = -1};
   snprintf(device->info.name, sizeof device->info.name, "%s", known->name);
   snprintf(device->info.platform_name, sizeof device->info.platform_name, "paper");
-  device->facts = (cvy_device_facts){.compute_units = known->units,
-                                     .local_bytes = known->local_bytes,
-                                     .max_work_group = known->max_work_group,
-                                     .cache_bytes = known->cache_bytes};
+  device->capabilities = (cvy_capabilities){.compute_units = known->units,
+                                            .local_bytes = known->local_bytes,
+                                            .max_work_group = known->max_work_group,
+                                            .cache_bytes = known->cache_bytes};
   device->rates = cvy_known_device_rates(known);
   device->simt = *constants_of(known);
   cvy_queue *const queues[] = {&device->compute, &device->transfer, &device->upload};
@@ -71,32 +71,32 @@ fail:
   return status;
 }
 
-bool cvy_device_is_paper(const cvy_device *device) { return device->paper != NULL; }
+bool cvy_device_is_dry_run(const cvy_device *device) { return device->dry_run != NULL; }
 
-void cvy_paper_destroy(cvy_device *device) {
-  if (!device->paper) return;
-  cvy_free(device->paper->launches);
-  cvy_free(device->paper);
-  device->paper = NULL;
+void cvy_dry_run_destroy(cvy_device *device) {
+  if (!device->dry_run) return;
+  cvy_free(device->dry_run->launches);
+  cvy_free(device->dry_run);
+  device->dry_run = NULL;
 }
 
-void cvy_paper_scope(cvy_device *device, int scope) { device->paper->scope = scope; }
+void cvy_dry_run_scope(cvy_device *device, int scope) { device->dry_run->scope = scope; }
 
 void cvy_launch_expect(cvy_queue *queue, const cvy_launch_work *work) {
-  if (queue->device->paper) queue->device->paper->expected = *work;
+  if (queue->device->dry_run) queue->device->dry_run->expected = *work;
 }
 
-cvy_status cvy_paper_note(cvy_device *device, const char *file, const char *name, const cvy_grid *grid,
-                          const cvy_arg *args, int n_args, size_t bytes) {
+cvy_status cvy_dry_run_note(cvy_device *device, const char *file, const char *name, const cvy_grid *grid,
+                            const cvy_arg *args, int n_args, size_t bytes) {
   cvy_status status = CVY_OK;
-  struct cvy_paper *const paper = device->paper;
-  cvy_launch_work work = paper->expected;
-  paper->expected = (cvy_launch_work){0};
-  cvy_paper_launch *const grown = cvy_grow(paper->launches, paper->n, &paper->capacity, 512, sizeof *grown);
+  struct cvy_dry_run *const dry_run = device->dry_run;
+  cvy_launch_work work = dry_run->expected;
+  dry_run->expected = (cvy_launch_work){0};
+  cvy_dry_run_launch *const grown = cvy_grow(dry_run->launches, dry_run->n, &dry_run->capacity, 512, sizeof *grown);
   CVY_REQUIRE(grown, CVY_E_MEMORY, "no memory to note a launch");
-  paper->launches = grown;
-  cvy_paper_launch *const launch = &grown[paper->n++];
-  *launch = (cvy_paper_launch){.scope = paper->scope, .groups = 1, .items = 1};
+  dry_run->launches = grown;
+  cvy_dry_run_launch *const launch = &grown[dry_run->n++];
+  *launch = (cvy_dry_run_launch){.scope = dry_run->scope, .groups = 1, .items = 1};
   snprintf(launch->file, sizeof launch->file, "%s", file);
   snprintf(launch->name, sizeof launch->name, "%s", name);
   for (int i = 0; grid && i < 3; i++) {
@@ -105,7 +105,7 @@ cvy_status cvy_paper_note(cvy_device *device, const char *file, const char *name
   }
   if (work.seconds <= 0) {
     for (int i = 0; i < n_args; i++)
-      if (args[i].kind == CVY_ARG_BUFFER && args[i].value.buffer && args[i].value.buffer != paper->scratch)
+      if (args[i].kind == CVY_ARG_BUFFER && args[i].value.buffer && args[i].value.buffer != dry_run->scratch)
         bytes += args[i].value.buffer->size_bytes;
     work = (cvy_launch_work){.bytes = (double)bytes,
                              .moved = (double)bytes,
@@ -117,12 +117,12 @@ fail:
   return status;
 }
 
-const cvy_paper_launch *cvy_paper_launches(const cvy_device *device, int *n) {
-  *n = (int)device->paper->n;
-  return device->paper->launches;
+const cvy_dry_run_launch *cvy_dry_run_launches(const cvy_device *device, int *n) {
+  *n = (int)device->dry_run->n;
+  return device->dry_run->launches;
 }
 
-void cvy_paper_clear(cvy_device *device, const cvy_buffer *scratch) {
-  device->paper->n = 0;
-  device->paper->scratch = scratch;
+void cvy_dry_run_clear(cvy_device *device, const cvy_buffer *scratch) {
+  device->dry_run->n = 0;
+  device->dry_run->scratch = scratch;
 }

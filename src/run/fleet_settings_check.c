@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "src/run/muster.h"
+#include "src/run/fleet_settings_check.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -214,7 +214,7 @@ static int compare(const cvy_fleet *fleet, int first, const json_t *head, int r,
   return n;
 }
 
-cvy_status cvy_muster_compare(cvy_fleet *fleet, const json_t *all) {
+cvy_status cvy_fleet_settings_compare(cvy_fleet *fleet, const json_t *all) {
   cvy_status status = CVY_OK;
   char *own = NULL, **texts = NULL;
   json_t *head = NULL;
@@ -245,7 +245,7 @@ fail:
   return status;
 }
 
-cvy_status cvy_muster_any(cvy_fleet *fleet, bool *yes) {
+cvy_status cvy_fleet_settings_any(cvy_fleet *fleet, bool *yes) {
   cvy_status status = CVY_OK;
   char **texts = NULL;
   if (!fleet) return CVY_OK;
@@ -256,13 +256,13 @@ fail:
   return status;
 }
 
-cvy_status cvy_muster(cvy_team *team, const cvy_train_params *params, const cvy_run_position *position) {
+cvy_status cvy_fleet_settings_check(cvy_team *team, const cvy_train_params *params, const cvy_run_position *position) {
   if (!team->params.fleet) return CVY_OK;
   json_t *const all = json_object();
   add_team(all, team);
   add_run(all, params, position);
   json_object_set_new(all, "shares", shares_json(team));
-  const cvy_status status = cvy_muster_compare(team->params.fleet, all);
+  const cvy_status status = cvy_fleet_settings_compare(team->params.fleet, all);
   json_decref(all);
   return status;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Facts of a model. Outline: checks · writing · reading. */
-#include "src/nn/model_facts.h"
+#include "src/nn/model_info.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -23,10 +23,10 @@ enum {
 /* Values of the JSON text beside the names of classes: more are refused before Jansson takes memory for them. */
 enum { MORE_VALUES = 1024 };
 
-cvy_input_params cvy_model_input(const cvy_model_facts *facts) {
-  cvy_input_params input = {.n_channels = facts->n_channels};
-  memcpy(input.mean, facts->mean, sizeof input.mean);
-  memcpy(input.deviation, facts->deviation, sizeof input.deviation);
+cvy_input_params cvy_model_input(const cvy_model_info *info) {
+  cvy_input_params input = {.n_channels = info->n_channels};
+  memcpy(input.mean, info->mean, sizeof input.mean);
+  memcpy(input.deviation, info->deviation, sizeof input.deviation);
   return input;
 }
 
@@ -50,7 +50,7 @@ static bool is_name(const char *name) {
 }
 
 /* `where` is in front of the message, code its status. The names of classes are the caller's matter. */
-static cvy_status check(const char *where, cvy_status code, const cvy_model_facts *f) {
+static cvy_status check(const char *where, cvy_status code, const cvy_model_info *f) {
   cvy_status status = CVY_OK;
   CVY_REQUIRE(!f->model || is_name(f->model), code,
               "%sthe model's name is no name: 1 to %d letters, digits, '_', '.' and '-' are possible, or a file's of "
@@ -89,10 +89,10 @@ static void fit_name(const char *name, char out[CVY_FACTS_NAME_BYTES + 1]) {
   if (!*out) strcpy(out, "?");
 }
 
-bool cvy_model_class_is(const cvy_model_facts *facts, int i, const char *name) {
+bool cvy_model_class_is(const cvy_model_info *info, int i, const char *name) {
   char fit[CVY_FACTS_NAME_BYTES + 1];
   fit_name(name, fit);
-  return !facts->class_names || strcmp(fit, facts->class_names[i]) == 0;
+  return !info->class_names || strcmp(fit, info->class_names[i]) == 0;
 }
 
 static json_t *name_json(const char *name) {
@@ -121,7 +121,7 @@ static json_t *model_json(const char *model) {
   return json_string(fit);
 }
 
-static bool put_all(json_t *o, const cvy_model_facts *f) {
+static bool put_all(json_t *o, const cvy_model_info *f) {
   bool ok = put(o, "classes", json_integer(f->classes)) &&
             put(o, "input", json_pack("[i,i,i]", f->channels, f->height, f->width));
   if (f->model) ok = ok && put(o, "model", model_json(f->model));
@@ -155,18 +155,18 @@ fail:
   return status;
 }
 
-cvy_status cvy_facts_write(const cvy_model_facts *facts, char **text) {
+cvy_status cvy_model_info_write(const cvy_model_info *info, char **text) {
   cvy_status status = CVY_OK;
   char *dumped = NULL;
   json_t *const object = json_object();
   *text = NULL;
-  CVY_TRY(check("", CVY_E_ARGUMENT, facts));
-  CVY_REQUIRE(object && put_all(object, facts), CVY_E_MEMORY, "no memory for the facts of a model");
+  CVY_TRY(check("", CVY_E_ARGUMENT, info));
+  CVY_REQUIRE(object && put_all(object, info), CVY_E_MEMORY, "no memory for the facts of a model");
   CVY_TRY(check_names(json_object_get(object, "class_names")));
   dumped = json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(9)); /* float32's digits */
   CVY_REQUIRE(dumped, CVY_E_MEMORY, "no memory for the facts of a model");
   CVY_REQUIRE(strlen(dumped) <= CVY_FACTS_BYTES, CVY_E_ARGUMENT,
-              "the names of %d classes have too many bytes: %d are possible", facts->classes, CVY_FACTS_BYTES);
+              "the names of %d classes have too many bytes: %d are possible", info->classes, CVY_FACTS_BYTES);
   *text = cvy_strdup(dumped);
   CVY_REQUIRE(*text, CVY_E_MEMORY, "no memory for the facts of a model");
 fail:
@@ -179,14 +179,14 @@ fail:
 
 /* The texts lie behind the struct, in one block of memory. */
 typedef struct facts_block {
-  cvy_model_facts facts; /* first */
+  cvy_model_info info; /* first */
   const char **names;
   char *texts;
 } facts_block;
 
-void cvy_model_facts_free(cvy_model_facts **facts) {
-  facts_block *const b = (facts_block *)*facts;
-  *facts = NULL;
+void cvy_model_info_free(cvy_model_info **info) {
+  facts_block *const b = (facts_block *)*info;
+  *info = NULL;
   if (!b) return;
   cvy_free(b->names);
   cvy_free(b->texts);
@@ -217,7 +217,7 @@ static bool read_reals(const json_t *list, float *out, int n) {
 /* Copies the model's name and the classes' into the block. */
 static cvy_status read_names(const char *path, const json_t *model, const json_t *names, facts_block *b) {
   cvy_status status = CVY_OK;
-  cvy_model_facts *const f = &b->facts;
+  cvy_model_info *const f = &b->info;
   cvy_text texts = {0};
   CVY_REQUIRE(!names || (json_is_array(names) && json_array_size(names) == (size_t)f->classes), CVY_E_FORMAT,
               "%s: class_names is no list of the names of %d classes, but of %zu", path, f->classes,
@@ -249,7 +249,7 @@ fail:
 
 static cvy_status read_object(const char *path, const char *where, const json_t *o, facts_block *b) {
   cvy_status status = CVY_OK;
-  cvy_model_facts *const f = &b->facts;
+  cvy_model_info *const f = &b->info;
   const json_t *const classes = json_object_get(o, "classes"), *const model = json_object_get(o, "model"),
                       *const gray = json_object_get(o, "gray"), *const size = json_object_get(o, "size"),
                       *const mean = json_object_get(o, "mean"), *const deviation = json_object_get(o, "deviation"),
@@ -287,10 +287,10 @@ fail:
   return status;
 }
 
-cvy_status cvy_facts_parse(const char *path, const char *text, cvy_model_facts **out) {
+cvy_status cvy_model_info_parse(const char *path, const char *text, cvy_model_info **out) {
   cvy_status status = CVY_OK;
   json_t *object = NULL;
-  cvy_model_facts *facts = NULL;
+  cvy_model_info *info = NULL;
   cvy_text where = {0};
   *out = NULL;
   cvy_text_add(&where, "%s: the facts of the model ('" CVY_FACTS_KEY "' in its metadata) are wrong: ", path);
@@ -303,24 +303,24 @@ cvy_status cvy_facts_parse(const char *path, const char *text, cvy_model_facts *
   CVY_REQUIRE(json_is_object(object), CVY_E_FORMAT, "%sno JSON object", cvy_text_get(&where));
   facts_block *const block = cvy_calloc(1, sizeof *block);
   CVY_REQUIRE(block && !where.failed, CVY_E_MEMORY, "no memory for the facts of %s", path);
-  facts = &block->facts;
+  info = &block->info;
   CVY_TRY(read_object(path, cvy_text_get(&where), object, block));
-  *out = facts;
-  facts = NULL;
+  *out = info;
+  info = NULL;
 fail:
-  cvy_model_facts_free(&facts);
+  cvy_model_info_free(&info);
   json_decref(object);
   cvy_text_clear(&where);
   return status;
 }
 
-cvy_status cvy_model_facts_read(const char *path, cvy_model_facts **out) {
+cvy_status cvy_model_info_read(const char *path, cvy_model_info **out) {
   cvy_status status = CVY_OK;
   cvy_st_file *file = NULL;
   *out = NULL;
   CVY_TRY(cvy_st_open_header(path, &file));
   const char *const text = cvy_st_metadata(file, CVY_FACTS_KEY);
-  if (text) CVY_TRY(cvy_facts_parse(path, text, out));
+  if (text) CVY_TRY(cvy_model_info_parse(path, text, out));
 fail:
   cvy_st_close(&file);
   return status;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT
  * Before its first step a fleet looks whether all nodes are about to do the same: program, network, data, settings, and
  * the weights that they begin with. */
-#ifndef CVY_RUN_MUSTER_H
-#define CVY_RUN_MUSTER_H
+#ifndef CVY_RUN_FLEET_SETTINGS_CHECK_H
+#define CVY_RUN_FLEET_SETTINGS_CHECK_H
 
 #include "convoy/train.h"
 
 /* Collective; without a fleet it does nothing. position: where the run begins. CVY_E_MISMATCH: every difference is
  * logged with its node · CVY_E_IO: a node was lost · CVY_E_MEMORY. */
-cvy_status cvy_muster(cvy_team *team, const cvy_train_params *params, const cvy_run_position *position);
+cvy_status cvy_fleet_settings_check(cvy_team *team, const cvy_train_params *params, const cvy_run_position *position);
 
 /* *yes on all nodes if it is on one of them. Collective; without a fleet it does nothing. CVY_E_IO · CVY_E_MEMORY. */
-cvy_status cvy_muster_any(cvy_fleet *fleet, bool *yes);
+cvy_status cvy_fleet_settings_any(cvy_fleet *fleet, bool *yes);
 
 /* The same for whatever these JSON objects of all nodes say. */
 struct json_t;
-cvy_status cvy_muster_compare(cvy_fleet *fleet, const struct json_t *own);
+cvy_status cvy_fleet_settings_compare(cvy_fleet *fleet, const struct json_t *own);
 
 #endif

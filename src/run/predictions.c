@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "convoy/answers.h"
+#include "convoy/predictions.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -21,8 +21,8 @@ static const float *row_of(const float *probabilities, int classes, int sample) 
 
 static double part(double x, double of) { return of > 0 ? x / of : -1; }
 
-void cvy_answers_count(const uint16_t *labels, int n, const float *probabilities, int classes,
-                       cvy_class_result *results) {
+void cvy_predictions_count(const uint16_t *labels, int n, const float *probabilities, int classes,
+                           cvy_class_result *results) {
   memset(results, 0, (size_t)classes * sizeof *results);
   for (int i = 0; i < n; i++) {
     const int answer = cvy_answer(row_of(probabilities, classes, i), classes);
@@ -39,7 +39,7 @@ void cvy_answers_count(const uint16_t *labels, int n, const float *probabilities
   }
 }
 
-int cvy_answers_row(const uint16_t *labels, int n, const float *probabilities, int classes, int label, int *row) {
+int cvy_predictions_row(const uint16_t *labels, int n, const float *probabilities, int classes, int label, int *row) {
   int none = 0;
   memset(row, 0, (size_t)classes * sizeof *row);
   for (int i = 0; i < n; i++) {
@@ -57,8 +57,8 @@ static bool is_worse(const cvy_wrong_answer *a, const cvy_wrong_answer *b) {
   return a->of_label < b->of_label;
 }
 
-int cvy_answers_worst(const uint16_t *labels, int n, const float *probabilities, int classes, int most,
-                      cvy_wrong_answer *out) {
+int cvy_predictions_worst(const uint16_t *labels, int n, const float *probabilities, int classes, int most,
+                          cvy_wrong_answer *out) {
   int found = 0;
   for (int i = 0; i < n; i++) {
     const float *const row = row_of(probabilities, classes, i);

@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <math.h>
 
-#include "convoy/answers.h"
+#include "convoy/predictions.h"
 
 enum { N = 7, CLASSES = 4 };
 static const uint16_t labels[N] = {0, 0, 1, 1, 1, 2, 0};
@@ -23,7 +23,7 @@ static const float p[N * CLASSES] = {
 CHECK_TEST(counts) {
   cvy_class_result r[CLASSES];
   (void)d;
-  cvy_answers_count(labels, N, p, CLASSES, r);
+  cvy_predictions_count(labels, N, p, CLASSES, r);
   assert_true(r[0].samples == 3 && r[0].answered == 3 && r[0].correct == 2);
   assert_true(r[1].samples == 3 && r[1].answered == 2 && r[1].correct == 1);
   assert_true(r[2].samples == 1 && r[2].answered == 1 && r[2].correct == 0);
@@ -39,7 +39,7 @@ CHECK_TEST(rows) {
   (void)d;
   for (int label = 0; label < CLASSES; label++) {
     int row[CLASSES] = {9, 9, 9, 9};
-    assert_int_equal(cvy_answers_row(labels, N, p, CLASSES, label, row), label == 0);
+    assert_int_equal(cvy_predictions_row(labels, N, p, CLASSES, label, row), label == 0);
     assert_memory_equal(row, want[label], sizeof row);
   }
 }
@@ -48,14 +48,14 @@ CHECK_TEST(worst) {
   static const int want[] = {4, 2, 5}, shown[] = {2, 0, 1};
   cvy_wrong_answer w[8];
   (void)d;
-  assert_int_equal(cvy_answers_worst(labels, N, p, CLASSES, 8, w), 4);
+  assert_int_equal(cvy_predictions_worst(labels, N, p, CLASSES, 8, w), 4);
   assert_true(w[3].sample == 6 && w[3].answer == -1 && isnan(w[3].probability) && w[3].of_label == 0.5f);
   for (int i = 0; i < 3; i++) assert_true(w[i].sample == want[i] && w[i].answer == shown[i]);
   assert_true(w[0].label == 1 && w[0].probability == 0.9f && w[0].of_label == 0.1f);
   w[2].sample = -7;
-  assert_int_equal(cvy_answers_worst(labels, N, p, CLASSES, 2, w), 2);
+  assert_int_equal(cvy_predictions_worst(labels, N, p, CLASSES, 2, w), 2);
   assert_true(w[0].sample == 4 && w[1].sample == 2 && w[2].sample == -7);
-  assert_int_equal(cvy_answers_worst(labels, N, p, CLASSES, 0, w), 0);
+  assert_int_equal(cvy_predictions_worst(labels, N, p, CLASSES, 0, w), 0);
 }
 
 /* scikit-learn's number, where null says 0 / 0. */
@@ -81,12 +81,12 @@ CHECK_TEST(scikit_learn) {
     sure[i * MANY + json_integer_value(json_array_get(answers, (size_t)i))] = 1;
   }
   cvy_class_result r[MANY];
-  cvy_answers_count(true_labels, SAMPLES, sure, MANY, r);
+  cvy_predictions_count(true_labels, SAMPLES, sure, MANY, r);
   for (int class = 0; class < MANY; class ++) {
     int row[MANY];
     const double values[] = {r[class].precision, r[class].recall, r[class].f1};
     const json_t *const want = json_array_get(json_object_get(root, "matrix"), (size_t)class);
-    assert_int_equal(cvy_answers_row(true_labels, SAMPLES, sure, MANY, class, row), 0);
+    assert_int_equal(cvy_predictions_row(true_labels, SAMPLES, sure, MANY, class, row), 0);
     for (int j = 0; j < MANY; j++) assert_int_equal(row[j], json_integer_value(json_array_get(want, (size_t)j)));
     for (int k = 0; k < 3; k++)
       if (!is_near(values[k], json_object_get(root, keys[k]), class))

@@ -16,7 +16,7 @@ static const float **find_place(cvy_net *net, const char *name, size_t *n) {
   const int param = cvy_layout_find(&net->layout, name);
   if (param >= 0) {
     *n = net->layout.params[param].elems;
-    return &net->layout.params[param].brought;
+    return &net->layout.params[param].initial_value;
   }
   for (int i = 0; i < net->layout.n_running; i++)
     for (int k = 0; k < 2; k++) {
@@ -24,35 +24,36 @@ static const float **find_place(cvy_net *net, const char *name, size_t *n) {
       char full[sizeof r->name + 16];
       snprintf(full, sizeof full, "%s.%s", r->name, running_names[k]);
       *n = (size_t)r->c;
-      if (!strcmp(full, name)) return &r->brought[k];
+      if (!strcmp(full, name)) return &r->initial_value[k];
     }
   return NULL;
 }
 
-cvy_status cvy_net_bring(cvy_net *net, const char *name, const float *values, size_t n) {
+cvy_status cvy_net_set_values(cvy_net *net, const char *name, const float *values, size_t n) {
   cvy_status status = CVY_OK;
   float *copy = NULL;
   size_t wanted = 0;
-  CVY_REQUIRE(net && net->finished, CVY_E_ARGUMENT, "cvy_net_bring: the network is not finished");
+  CVY_REQUIRE(net && net->finished, CVY_E_ARGUMENT, "cvy_net_set_values: the network is not finished");
   const float **const place = find_place(net, name, &wanted);
   CVY_REQUIRE(place, CVY_E_ARGUMENT, "the network has no parameter and no running value '%s'", name);
   CVY_REQUIRE(n == wanted, CVY_E_ARGUMENT, "'%s' has %zu values, %zu were brought", name, wanted, n);
-  float **const list = cvy_grow(net->brought, net->n_brought, &net->brought_capacity, 64, sizeof *list);
+  float **const list =
+      cvy_grow(net->initial_values, net->n_initial_values, &net->initial_values_capacity, 64, sizeof *list);
   CVY_REQUIRE(list, CVY_E_MEMORY, "out of host memory");
-  net->brought = list;
+  net->initial_values = list;
   copy = cvy_alloc_unset(n, sizeof *copy);
   CVY_REQUIRE(copy, CVY_E_MEMORY, "no memory for the %zu values of '%s'", n, name);
   memcpy(copy, values, n * sizeof *copy);
-  net->brought[net->n_brought++] = copy;
+  net->initial_values[net->n_initial_values++] = copy;
   *place = copy;
 fail:
   return status;
 }
 
-bool cvy_net_brings_all(const cvy_net *net) {
+bool cvy_net_has_all_values(const cvy_net *net) {
   if (!net || !net->finished) return false;
   for (int i = 0; i < net->layout.n_params; i++)
-    if (!net->layout.params[i].brought) return false;
+    if (!net->layout.params[i].initial_value) return false;
   return true;
 }
 

@@ -11,13 +11,13 @@
 #define AMD "AMD Accelerated Parallel Processing"
 #define INTEL "Intel(R) OpenCL Graphics"
 
-static cvy_device_facts find(const char *platform, const char *name, cvy_device_kind kind, cvy_driver_answers answers) {
+static cvy_capabilities find(const char *platform, const char *name, cvy_device_kind kind, cvy_driver_answers answers) {
   cvy_device_info info = {.kind = kind, .local_bytes = 65536, .max_work_group = 1024, .cache_bytes = 4 << 20};
-  cvy_device_facts facts;
+  cvy_capabilities capabilities;
   snprintf(info.platform_name, sizeof info.platform_name, "%s", platform);
   snprintf(info.name, sizeof info.name, "%s", name);
-  assert_int_equal(cvy_facts_find(&info, &answers, name, &facts), CVY_OK);
-  return facts;
+  assert_int_equal(cvy_capabilities_find(&info, &answers, name, &capabilities), CVY_OK);
+  return capabilities;
 }
 
 static int units_of(const char *platform, const char *name, cvy_driver_answers answers) {
@@ -41,19 +41,19 @@ CHECK_TEST(units) {
 
 CHECK_TEST(registers) {
   const cvy_driver_answers eight = {.units = 512, .least_subgroup = 8}, sixteen = {.units = 1024, .least_subgroup = 16};
-  cvy_device_facts facts = find(INTEL, "Intel(R) Arc(TM) A770 Graphics", CVY_DEVICE_GPU, eight);
-  assert_true(facts.sub_group == 8 && facts.register_limit == 0 && !facts.cpu_shaped);
-  facts = find(INTEL, "Intel(R) Data Center GPU Max 1550", CVY_DEVICE_GPU, sixteen);
-  assert_true(facts.sub_group == 16 && facts.register_limit == 0);
+  cvy_capabilities capabilities = find(INTEL, "Intel(R) Arc(TM) A770 Graphics", CVY_DEVICE_GPU, eight);
+  assert_true(capabilities.sub_group == 8 && capabilities.register_limit == 0 && !capabilities.cpu_shaped);
+  capabilities = find(INTEL, "Intel(R) Data Center GPU Max 1550", CVY_DEVICE_GPU, sixteen);
+  assert_true(capabilities.sub_group == 16 && capabilities.register_limit == 0);
   /* Intel's runtime for CPUs knows sub-groups, too. */
-  facts = find("Intel(R) OpenCL", "Intel(R) Xeon(R) Processor", CVY_DEVICE_CPU,
-               (cvy_driver_answers){.units = 2, .least_subgroup = 4});
-  assert_true(facts.sub_group == 0 && facts.cpu_shaped);
-  facts =
+  capabilities = find("Intel(R) OpenCL", "Intel(R) Xeon(R) Processor", CVY_DEVICE_CPU,
+                      (cvy_driver_answers){.units = 2, .least_subgroup = 4});
+  assert_true(capabilities.sub_group == 0 && capabilities.cpu_shaped);
+  capabilities =
       find(NVIDIA, "NVIDIA GeForce RTX 3060", CVY_DEVICE_GPU, (cvy_driver_answers){.units = 28, .nv_capability = 8});
-  assert_true(facts.register_limit == 128 && facts.sub_group == 0);
-  facts = find(AMD, "gfx1030", CVY_DEVICE_GPU, (cvy_driver_answers){.units = 30});
-  assert_true(facts.register_limit == 0 && facts.sub_group == 0);
+  assert_true(capabilities.register_limit == 128 && capabilities.sub_group == 0);
+  capabilities = find(AMD, "gfx1030", CVY_DEVICE_GPU, (cvy_driver_answers){.units = 30});
+  assert_true(capabilities.register_limit == 0 && capabilities.sub_group == 0);
 }
 
 /* The size of register tiles: processors with 512-bit registers have 32 of them. */
@@ -64,9 +64,9 @@ CHECK_TEST(vectors) {
   } rows[] = {{CVY_DEVICE_CPU, 16, 16}, {CVY_DEVICE_CPU, 8, 8}, {CVY_DEVICE_CPU, 4, 8}, {CVY_DEVICE_GPU, 1, 0}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const cvy_device_info info = {.kind = rows[i].kind, .float_vector_width = rows[i].reported, .max_work_group = 1024};
-    cvy_device_facts facts;
-    assert_int_equal(cvy_facts_find(&info, &(cvy_driver_answers){.units = 2}, "device", &facts), CVY_OK);
-    assert_int_equal(facts.vector_floats, rows[i].floats);
+    cvy_capabilities capabilities;
+    assert_int_equal(cvy_capabilities_find(&info, &(cvy_driver_answers){.units = 2}, "device", &capabilities), CVY_OK);
+    assert_int_equal(capabilities.vector_floats, rows[i].floats);
   }
 }
 

@@ -2,25 +2,25 @@
  * Devices on paper: the facts of a known graphics card without the card. Nothing is compiled, buffers hold nothing, and
  * a launch is noted instead of enqueued. The code of a step so tells anywhere how it would use the card (convoy bench
  * plan). */
-#ifndef CVY_CL_PAPER_H
-#define CVY_CL_PAPER_H
+#ifndef CVY_CL_DRY_RUN_H
+#define CVY_CL_DRY_RUN_H
 
 #include "src/cl/devices/cards.h"
 #include "src/cl/launch.h"
 
 /* Opens the card on paper, with SIMT-shaped kernels; no variable of the environment changes its facts. */
-cvy_status cvy_device_open_paper(const cvy_known_device *known, cvy_device **out);
-bool cvy_device_is_paper(const cvy_device *device);
+cvy_status cvy_device_open_dry_run(const cvy_known_device *known, cvy_device **out);
+bool cvy_device_is_dry_run(const cvy_device *device);
 
-typedef struct cvy_paper_launch {
+typedef struct cvy_dry_run_launch {
   char file[40], name[40]; /* of the kernel; file "": a fill or a copy */
   int scope;               /* cvy_profile_scope */
   size_t groups, items;    /* work-groups, work-items of each */
   cvy_launch_work work;
-} cvy_paper_launch;
-/* All launches, fills and copies since the last cvy_paper_clear, in their order. Borrowed until the next command. A
+} cvy_dry_run_launch;
+/* All launches, fills and copies since the last cvy_dry_run_clear, in their order. Borrowed until the next command. A
  * launch without cvy_launch_expect moves every buffer that is an argument once, `scratch` (may be NULL) left out. */
-const cvy_paper_launch *cvy_paper_launches(const cvy_device *device, int *n);
-void cvy_paper_clear(cvy_device *device, const cvy_buffer *scratch);
+const cvy_dry_run_launch *cvy_dry_run_launches(const cvy_device *device, int *n);
+void cvy_dry_run_clear(cvy_device *device, const cvy_buffer *scratch);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The facts of a model (convoy/about.h) as text: their place in files. Any thread. */
-#ifndef CVY_NN_MODEL_FACTS_H
-#define CVY_NN_MODEL_FACTS_H
+#ifndef CVY_NN_MODEL_INFO_H
+#define CVY_NN_MODEL_INFO_H
 
 #include "convoy/about.h"
 #include "src/base/failure.h"
@@ -14,8 +14,8 @@ enum { CVY_FACTS_NAME_BYTES = 1023, CVY_FACTS_BYTES = 8 << 20 };
 
 /* The same facts, the same text, in any locale. *text: cvy_free. Names of classes are made fit (cvy_team_describe).
  * CVY_E_ARGUMENT · CVY_E_MEMORY. */
-cvy_status cvy_facts_write(const cvy_model_facts *facts, char **text);
-/* The facts in a file's text; `path` is for messages. *out: cvy_model_facts_free. CVY_E_FORMAT · CVY_E_MEMORY. */
-cvy_status cvy_facts_parse(const char *path, const char *text, cvy_model_facts **out);
+cvy_status cvy_model_info_write(const cvy_model_info *info, char **text);
+/* The facts in a file's text; `path` is for messages. *out: cvy_model_info_free. CVY_E_FORMAT · CVY_E_MEMORY. */
+cvy_status cvy_model_info_parse(const char *path, const char *text, cvy_model_info **out);
 
 #endif

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  * How the other files of src/cl tell a device on paper what they would have enqueued. */
-#ifndef CVY_CL_PAPER_NOTES_H
-#define CVY_CL_PAPER_NOTES_H
+#ifndef CVY_CL_DRY_RUN_NOTES_H
+#define CVY_CL_DRY_RUN_NOTES_H
 
 #include "src/cl/opencl.h"
 
 /* A launch (grid, args), or a fill or copy of `bytes` (grid NULL). */
-cvy_status cvy_paper_note(cvy_device *device, const char *file, const char *name, const cvy_grid *grid,
-                          const cvy_arg *args, int n_args, size_t bytes);
-void cvy_paper_scope(cvy_device *device, int scope);
+cvy_status cvy_dry_run_note(cvy_device *device, const char *file, const char *name, const cvy_grid *grid,
+                            const cvy_arg *args, int n_args, size_t bytes);
+void cvy_dry_run_scope(cvy_device *device, int scope);
 /* CVY_FORCE_PLAN: a SIMT-shaped device gets the units, cache and rates of a known card. CVY_E_ARGUMENT: it is none. */
 cvy_status cvy_known_device_force(cvy_device *device);
 /* NULL is fine. */
-void cvy_paper_destroy(cvy_device *device);
+void cvy_dry_run_destroy(cvy_device *device);
 
 #endif

@@ -22,11 +22,11 @@ typedef struct cvy_class_result {
   double precision, recall, f1;
 } cvy_class_result;
 /* results[0..classes) */
-void cvy_answers_count(const uint16_t *labels, int n, const float *probabilities, int classes,
-                       cvy_class_result *results);
+void cvy_predictions_count(const uint16_t *labels, int n, const float *probabilities, int classes,
+                           cvy_class_result *results);
 /* A row of the confusion matrix: row[j] of the samples with this label have the answer j; returns how many have
  * none. */
-int cvy_answers_row(const uint16_t *labels, int n, const float *probabilities, int classes, int label, int *row);
+int cvy_predictions_row(const uint16_t *labels, int n, const float *probabilities, int classes, int label, int *row);
 
 typedef struct cvy_wrong_answer {
   int sample, label, answer; /* -1: none */
@@ -35,8 +35,8 @@ typedef struct cvy_wrong_answer {
 } cvy_wrong_answer;
 /* The wrong answers whose labels have the smallest probabilities, at most `most`: worst first, of equal ones the lower
  * sample. Returns how many there are in out. */
-int cvy_answers_worst(const uint16_t *labels, int n, const float *probabilities, int classes, int most,
-                      cvy_wrong_answer *out);
+int cvy_predictions_worst(const uint16_t *labels, int n, const float *probabilities, int classes, int most,
+                          cvy_wrong_answer *out);
 
 #ifdef __cplusplus
 }
