@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Environment variables: every one that the library and the program read is a row here, and src/base/env.c alone reads
- * them (the test `environment` looks for others, and compares CONTRIBUTING.md with these rows).
+ * them (the test `environment` looks for others, and compares doc/developers/environment.md with these rows).
  *
  * X(symbol, name, whom it is for, loads, meaning). USER: changes what the program does for its user. SYSTEM: belongs to
  * the system or a driver. KNOB: for tests and experiments. LOADS: names code, a file with code or compiler options; a

@@ -16,7 +16,8 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 README_LINES = 150
-PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"] + ["doc/" + n for n in sorted(os.listdir(os.path.join(ROOT, "doc"))) if n.endswith(".md")]
+PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"] + [
+    folder + n for folder in ("doc/", "doc/developers/") for n in sorted(os.listdir(os.path.join(ROOT, folder))) if n.endswith(".md")]
 
 
 def read(path):

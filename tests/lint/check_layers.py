@@ -12,7 +12,7 @@ includes: the folders keep their rules; structs of the team are small, one file 
 forbidden: each of these rules finds what breaks it: every pair of folders that may not know each other, and one case of each other rule, is put
           into a source as it is read, and has to be reported.
 headers:  every public header compiles alone as strict C11 (and as C++ where there is a compiler), every internal one as the sources do; so do the fuzz targets.
-environment: src/base/env.c alone reads environment variables; CONTRIBUTING.md has each with what src/base/env.h says of it, and names
+environment: src/base/env.c alone reads environment variables; doc/developers/environment.md has each with what src/base/env.h says of it, and names
           those of the tests.
 """
 import os
@@ -359,6 +359,7 @@ def check_headers():
     return faults, f"{n} compilations"
 
 
+ENVIRONMENT_PAGE = "doc/developers/environment.md"
 READS_ENVIRONMENT = re.compile(r"\b(?:secure_|__secure_)?getenv\s*\(|\benviron\b")
 WHOM = {"USER": "user", "SYSTEM": "system", "KNOB": "tests, experiments"}
 
@@ -370,19 +371,19 @@ def check_environment():
         if path != "src/base/env.c":
             faults += [f"{path}:{line_of(code, m.start())}: {m.group(0)}…: only src/base/env.c reads the environment"
                        for m in READS_ENVIRONMENT.finditer(code)]
-    guide = read("CONTRIBUTING.md")
+    guide = read(ENVIRONMENT_PAGE)
     table = re.sub(r"\s*\\\n\s*", " ", read("src/base/env.h"))
     rows = re.findall(r'\bX\((\w+), "(\w+)", (\w+), (PLAIN|LOADS), "([^"]+)"\)', table)
     if len(rows) != len(re.findall(r'\bX\(\w+, "', table)) or not rows:
         faults.append("src/base/env.h: a row of CVY_ENV_MAP cannot be read")
     wanted = [f"| `{name}` | {WHOM[whom]} | {'yes' if loads == 'LOADS' else ''} | {meaning} |" for _, name, whom, loads, meaning in rows]
     told = re.findall(r"^\| `[A-Z_]+` \|.*\|$", guide, re.M)
-    faults += [f"CONTRIBUTING.md: lacks the row {row}" for row in wanted if row not in told]
-    faults += [f"CONTRIBUTING.md: {row}: is not in src/base/env.h" for row in told if row not in wanted]
+    faults += [f"{ENVIRONMENT_PAGE}: lacks the row {row}" for row in wanted if row not in told]
+    faults += [f"{ENVIRONMENT_PAGE}: {row}: is not in src/base/env.h" for row in told if row not in wanted]
     read_by_tests = set()
     for path in sources("tests"):
         read_by_tests |= set(re.findall(r'\bgetenv\("((?:CVY|CONVOY)_\w+)"\)', read(path)))
-    faults += [f"CONTRIBUTING.md: does not name {name}, which tests read" for name in sorted(read_by_tests) if f"`{name}" not in guide]
+    faults += [f"{ENVIRONMENT_PAGE}: does not name {name}, which tests read" for name in sorted(read_by_tests) if f"`{name}" not in guide]
     return faults, f"{len(rows)} variables of the program, {len(read_by_tests)} of tests"
 
 

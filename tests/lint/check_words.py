@@ -3,7 +3,7 @@
 """Comments in words that anyone reads: check_words.py
 
 Looks at the comments of C and OpenCL C in src, include, tools and cl, and at a few identifiers. A sentence has an actor that a noun names
-(worker, exchange thread, watchdog, caller), and a word has one meaning (CONTRIBUTING.md, "Words"). RULES are what a program can find of
+(worker, exchange thread, watchdog, caller), and a word has one meaning (doc/architecture.md, "Words"). RULES are what a program can find of
 that; each has sentences that it must refuse and sentences that it must let pass, which are tried first."""
 import os
 import re

@@ -9,7 +9,7 @@ NUMBERS = range(4, 12)
 PAGE = """# What each kernel costs
 
 Every kernel as the compilers of GPUs' vendors make it, without a GPU: the worst of its variants on each target. Made by
-`tools/kernel-check --full --markdown`; [CONTRIBUTING.md](../CONTRIBUTING.md#offline-kernel-check) names the compilers and the rules for hot
+`tools/kernel-check --full --markdown`; [developers/cards.md](developers/cards.md#offline-kernel-check) names the compilers and the rules for hot
 kernels. *spills*: registers on AMD, bytes on NVIDIA; *private B*: bytes of memory that an item has for itself (on Intel its spills, too);
 *inner*: accesses to it in the loop with the multiply-adds; *local B*: bytes of a work-group; *items/unit*: work-items that a compute unit
 holds; *SIMD*: work-items that go together; *fma/load*: multiply-adds for each load from local memory.
