@@ -13,11 +13,12 @@ cvy_status cvy_check_statistics(const cvy_team *team, int n) {
       single = l;
   }
   int *shares = NULL;
+  const char *const or_drop = n < team->params.batch ? ", or drop the last batch (--drop-last)" : "";
   if (!single || n == 0) return CVY_OK;
   CVY_REQUIRE(team->params.bn != CVY_BN_SYNC || n > 1, CVY_E_ARGUMENT,
               "batchnorm '%s' sees images of 1x1 pixels: a batch of 1 sample has no variance; choose another batch "
-              "size",
-              single->name);
+              "size%s",
+              single->name, or_drop);
   if (team->params.bn == CVY_BN_SYNC) return CVY_OK;
   const int group = team->params.bn == CVY_BN_GHOST ? team->params.ghost : 0;
   shares = cvy_calloc((size_t)cvy_shares_all(team->shares), sizeof *shares);
@@ -31,8 +32,7 @@ cvy_status cvy_check_statistics(const cvy_team *team, int n) {
     CVY_REQUIRE(size > 1 && rest != 1, CVY_E_ARGUMENT,
                 "batchnorm '%s' sees images of 1x1 pixels: in a batch of %d samples device %d (%s) would have a "
                 "group of one, which has no variance; choose another batch size%s%s",
-                single->name, n, r, cvy_devices_label(team->devices, r), group ? " or group size" : "",
-                n < team->params.batch ? ", or drop the last batch (--drop-last)" : "");
+                single->name, n, r, cvy_devices_label(team->devices, r), group ? " or group size" : "", or_drop);
   }
 fail:
   cvy_free(shares);

@@ -403,18 +403,22 @@ CHECK_TEST(stop_flag) {
 CHECK_TEST(single_statistics) {
   static const struct {
     const char *devices;
-    int batch, ghost, samples;
-    bool good, drops; /* --drop-last helps */
+    int batch, ghost, samples; /* ghost: -1 is CVY_BN_SYNC */
+    bool good, drops;          /* --drop-last helps */
   } cases[] = {{"", 8, 0, 24, true, false},    {"", 8, 0, 25, false, true},   {"", 1, 0, 24, false, false},
                {"", 8, 3, 24, true, false},    {"", 7, 3, 21, false, false},  {"", 8, 3, 28, false, true},
-               {"*2", 2, 0, 24, false, false}, {"*2", 4, 0, 24, true, false}, {"*2", 4, 0, 26, false, true}};
+               {"*2", 2, 0, 24, false, false}, {"*2", 4, 0, 24, true, false}, {"*2", 4, 0, 26, false, true},
+               {"*2", 2, -1, 24, true, false}, {"*2", 8, -1, 25, false, true}};
   for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
     cvy_net *const net = check_net(d, 1, 4, 4);
     cvy_node x = cvy_net_conv2d(net, cvy_net_input(net), "0", &(cvy_conv2d_spec){.filters = 16, .kernel = {4, 4}});
     check_ok(cvy_net_finish(net, cvy_net_linear(net, cvy_net_batchnorm(net, x, "1", NULL), "2", 10, false)));
     const cvy_data *const data = check_data(d, check_text("synthetic:%d:4x4x1", cases[i].samples));
-    const cvy_team_params params = {
-        .batch = cases[i].batch, .bn = cases[i].ghost ? CVY_BN_GHOST : CVY_BN_DEVICE, .ghost = cases[i].ghost};
+    const cvy_team_params params = {.batch = cases[i].batch,
+                                    .bn = cases[i].ghost < 0 ? CVY_BN_SYNC
+                                          : cases[i].ghost   ? CVY_BN_GHOST
+                                                             : CVY_BN_DEVICE,
+                                    .ghost = cases[i].ghost < 0 ? 0 : cases[i].ghost};
     cvy_team *const team = check_team(d, check_devices(d, cases[i].devices), net, &params, 0, data);
     cvy_train_result out;
     check_log_clear();
