@@ -229,7 +229,7 @@ def test_bench_ops(at):
     expect(0, *command, "--dump-build", err=("program conv2d_direct", "-cl-std=CL1.2"))
     # a wrong kernel: its error is in the row, and in words
     broken = wrong_kernels(at("cl"), ("eltwise.cl", r"y\[i\] = cvy_relu\(x\[i\]\);", "y[i] = cvy_relu(1.01f * x[i]);"),
-                           ("convpool.clh", r"bit\(c, 4\.0f\)", "bit(b, 4.0f)"))
+                           ("conv2d/convpool.clh", r"bit\(c, 4\.0f\)", "bit(b, 4.0f)"))
     relu = ["--model", "lenet", "--op", "relu", "--batch", "2"]
     rows = bench("ops", *relu, code=1, env=broken)["devices"][0]["rows"]
     check(all((row["error"] > 5e-3) == (row["pass"] == "forward") for row in rows), f"errors of a wrong relu: {rows}")
