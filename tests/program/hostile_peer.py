@@ -189,7 +189,9 @@ def open_as_last(peer, device=DEVICE, choices=b"[]", settings=None, counts=lambd
     begin(peer)
     gather(peer, struct.pack("<i", 1), counts)
     gather_texts(peer, device)
+    gather(peer, b"\0")                   # all its devices have been opened
     gather(peer, as_before)               # costs of an exchange
+    gather(peer, b"\0")                   # and planned
     gather(peer, as_before)               # split, batch
     gather_texts(peer, choices)           # algorithms
     gather_texts(peer, settings)
