@@ -3,8 +3,10 @@
 
 #include <inttypes.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "src/base/mem.h"
@@ -36,6 +38,18 @@ char **cvy_env_without(const char *name) {
   for (size_t i = 0; list && i < n; i++)
     if (strncmp(environ[i], name, length) != 0 || environ[i][length] != '=') list[kept++] = environ[i];
   return list;
+}
+
+bool cvy_env_find_program(const char *name, char *path, size_t bytes) {
+  struct stat info;
+  for (const char *at = cvy_env_text(CVY_ENV_PATH), *end; at; at = *end ? end + 1 : NULL) {
+    const int size = (int)strcspn(at, ":");
+    end = at + size;
+    const int length = snprintf(path, bytes, "%.*s/%s", size ? size : 1, size ? at : ".", name);
+    if ((size_t)length < bytes && access(path, X_OK) == 0 && stat(path, &info) == 0 && S_ISREG(info.st_mode))
+      return true;
+  }
+  return false;
 }
 
 bool cvy_env_on(cvy_env which) {

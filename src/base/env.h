@@ -9,6 +9,7 @@
 #define CVY_BASE_ENV_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "src/base/failure.h"
@@ -71,6 +72,9 @@ const char *cvy_env_text(cvy_env which);
 /* The whole environment ("NAME=VALUE", NULL behind the last) but for this variable; free with cvy_free. The texts are
  * borrowed, until the environment changes. NULL when out of memory. */
 char **cvy_env_without(const char *name);
+/* The program of this name that a shell would take: the first file in the folders of PATH that can be run; "" is the
+ * current folder. False: there is none. */
+bool cvy_env_find_program(const char *name, char *path, size_t bytes);
 /* A switch: 1 is on, 0 or nothing is off. Anything else: on, with one warning per process. */
 bool cvy_env_on(cvy_env which);
 /* *out stays as it is if the variable is not set. CVY_E_ARGUMENT: it is no whole number from min to max. */

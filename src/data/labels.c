@@ -6,7 +6,7 @@
 cvy_status data_check_classes(int classes) {
   cvy_status status = CVY_OK;
   CVY_REQUIRE(classes >= 0 && classes <= CVY_MAX_CLASSES, CVY_E_ARGUMENT,
-              "%d classes: 1 to %d are possible (0: largest label + 1)", classes, CVY_MAX_CLASSES);
+              "%d classes: expected 1 to %d (0: largest label + 1)", classes, CVY_MAX_CLASSES);
 fail:
   return status;
 }
@@ -52,7 +52,7 @@ cvy_status data_check_labels(dataset *d, int wanted, const char *const where[CVY
     const raw_set *const s = &d->raw[set];
     for (int i = 0; i < s->n; i++)
       CVY_REQUIRE(s->labels[i] < d->data.classes, CVY_E_FORMAT,
-                  "%s%sthe label of %s image %d (offset %zu) is %d, with %d classes 0 to %d are possible", where[set],
+                  "%s%sthe label of %s image %d (offset %zu) is %d, with %d classes 0 to %d are expected", where[set],
                   *where[set] ? ": " : "", data_set_names[set], i, base + (size_t)i * each[set], s->labels[i],
                   d->data.classes, d->data.classes - 1);
   }

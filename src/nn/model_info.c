@@ -166,7 +166,7 @@ cvy_status cvy_model_info_write(const cvy_model_info *info, char **text) {
   dumped = json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(9)); /* float32's digits */
   CVY_REQUIRE(dumped, CVY_E_MEMORY, "no memory for the facts of a model");
   CVY_REQUIRE(strlen(dumped) <= CVY_FACTS_BYTES, CVY_E_ARGUMENT,
-              "the names of %d classes have too many bytes: %d are possible", info->classes, CVY_FACTS_BYTES);
+              "the names of %d classes have too many bytes: expected at most %d", info->classes, CVY_FACTS_BYTES);
   *text = cvy_strdup(dumped);
   CVY_REQUIRE(*text, CVY_E_MEMORY, "no memory for the facts of a model");
 fail:

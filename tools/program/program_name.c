@@ -5,33 +5,21 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "src/base/env.h"
 
 static const char *how = "convoy";
 static char tune_args[400];
 
-static bool on_path(const char *name, const struct stat *wanted) {
-  char path[PATH_MAX];
-  const char *at = cvy_env_text(CVY_ENV_PATH);
-  struct stat info;
-  while (at && *at) {
-    const int size = (int)strcspn(at, ":");
-    if (size > 0 && snprintf(path, sizeof path, "%.*s/%s", size, at, name) < (int)sizeof path &&
-        access(path, X_OK) == 0 && stat(path, &info) == 0 && S_ISREG(info.st_mode))
-      return info.st_dev == wanted->st_dev && info.st_ino == wanted->st_ino; /* the first one is what a shell takes */
-    at += size + (at[size] == ':');
-  }
-  return false;
-}
-
 void program_name_start(const char *argv0) {
-  struct stat info;
+  char path[PATH_MAX];
+  struct stat info, found;
   const char *const slash = argv0 ? strrchr(argv0, '/') : NULL;
   if (!argv0 || !*argv0) return;
   how = argv0;
-  if (slash && stat(argv0, &info) == 0 && on_path(slash + 1, &info)) how = slash + 1;
+  if (slash && stat(argv0, &info) == 0 && cvy_env_find_program(slash + 1, path, sizeof path) &&
+      stat(path, &found) == 0 && found.st_dev == info.st_dev && found.st_ino == info.st_ino)
+    how = slash + 1;
 }
 
 const char *program_name(void) { return how; }
