@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Which file may include which: check_layers.py includes | forbidden | headers | environment   (run from anywhere; meson runs all)
 
-The rule of a folder stands at the top of its meson.build, and nowhere else; a folder without one has that of the folder above it:
-    # May include: base cl. Reaches no OpenCL, threads.     folders of src beside itself; what stays away behind all of its includes, too
-    # Public headers: net.                                  headers of include/convoy whose types the folder knows first
+The rule of a folder stands at the top of its meson.build, and nowhere else (tools/generate/folder_rules.py has the lines); a folder without one
+has that of the folder above it.
 includes: the folders keep their rules; structs of the team are small, one file knows what a lock guards, and modules do not include each other in
           wide circles; src/ref calls nothing of src/cl, but for the files that run cases on devices; OpenCL headers only in src/cl;
           includes carry the full path from the root; file names are unique; a folder has no more than 40 files; the library neither prints nor exits; what it waits
@@ -22,8 +21,8 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-RULE = re.compile(r"^# May include: ([^.]+(?:\.h[^.]*)*)\.(?: Reaches no ([\w ,]+)\.)?$", re.M)
-PUBLIC_RULE = re.compile(r"^# Public headers: ([\w, ]+)\.$", re.M)
+sys.path.insert(0, os.path.join(ROOT, "tools", "generate"))
+from folder_rules import Rule, read_meson  # noqa: E402
 # What a folder can be without, as headers.
 WITHOUT = {
     "OpenCL": re.compile(r"^(?:CL|OpenCL)/|^(?:clblast|clblast_c|clFFT)\.h$|^src/cl/"),
@@ -75,39 +74,20 @@ def line_of(text, at):
     return text.count("\n", 0, at) + 1
 
 
-class Rule:
-    """The rule of a folder: `layer` has it, which is the folder itself or one above it."""
-
-    def __init__(self, layer, text):
-        rule, public = RULE.search(text), PUBLIC_RULE.search(text)
-        self.layer = layer
-        self.may = re.findall(r"[^\s,]+", rule.group(1).replace("public headers", "")) if rule else []
-        self.without = [name for name in re.findall(r"\w+", rule.group(2) or "")] if rule else []
-        self.public = re.findall(r"\w+", public.group(1)) if public else []
-
-
 def read_rules():
     """{folder: Rule} of all folders with sources, and what is wrong with them."""
     rules, faults = {}, []
     for folder in sorted({os.path.dirname(path) for path in sources("src", "tools")}):
         at = folder
-        while at and not RULE.search(read_meson(at)):
+        while at and not Rule(at).is_set:
             at = os.path.dirname(at)
-        rules[folder] = Rule(at or folder, read_meson(at))
+        rules[folder] = Rule(at or folder)
         if not at:
             faults.append(f"{folder}/meson.build: no line \"# May include: …\", here or above")
         if not read_meson(folder).startswith("# SPDX-License-Identifier: MIT\n# ") and at:
             faults.append(f"{folder}/meson.build: the second line is to say what the folder holds")
         faults += [f"{folder}/meson.build: \"{name}\": known are {', '.join(WITHOUT)}" for name in rules[folder].without if name not in WITHOUT]
     return rules, faults
-
-
-def read_meson(folder):
-    path = os.path.join(ROOT, folder, "meson.build")
-    if not folder or not os.path.exists(path):
-        return ""
-    with open(path, encoding="utf-8") as f:
-        return f.read()
 
 
 RULES, RULE_FAULTS = read_rules()
@@ -191,11 +171,11 @@ def structs(code):
 def circles(modules):
     """Groups of modules that include one another in a circle."""
     def reached(start):
-        seen, todo = set(), [start]
-        while todo:
-            for further in modules[todo.pop()] - seen:
+        seen, pending = set(), [start]
+        while pending:
+            for further in modules[pending.pop()] - seen:
                 seen.add(further)
-                todo.append(further)
+                pending.append(further)
         return seen
     all_reached = {m: reached(m) for m in modules}
     return {frozenset(o for o in all_reached[m] if m in all_reached[o]) | {m} for m in modules if m in all_reached[m]}

@@ -179,14 +179,14 @@ class Stage:
 
     def finish(self, c, folder, process, files, before, began):
         """Waits, sends the command's signals; the result."""
-        todo, sent, hung, stack = list(c.signal or []), [], False, ""
+        waiting, sent, hung, stack = list(c.signal or []), [], False, ""
         while True:
             pid, status, usage = os.wait4(process.pid, os.WNOHANG)
             if pid:
                 break
             now = time.monotonic() - began
-            if todo and now >= todo[0][1]:
-                number = todo.pop(0)[0]
+            if waiting and now >= waiting[0][1]:
+                number = waiting.pop(0)[0]
                 sent.append((number, catches(process.pid, number)))
                 os.kill(process.pid, number)  # Popen's own would reap a process that has just ended, and wait4 not find it
             if now > LIMIT_S:

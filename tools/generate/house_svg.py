@@ -11,7 +11,8 @@ import re
 import sys
 import textwrap
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from folder_rules import ROOT, Rule
+
 BOX_W, BOX_H, GAP_X, GAP_Y, MARGIN = 204, 84, 24, 34, 12
 LINE_H, LETTERS, MOST_LINES = 13, 31, 4
 INCLUDE = re.compile(r'^\s*#\s*include\s*"((?:src|tools|convoy)/[^"]+)"', re.M)
@@ -30,18 +31,15 @@ def read(path):
 
 
 def folders():
-    """{folder: (its sentence, without OpenCL)} of those with a rule, and {header of include/convoy: folder}."""
-    found, public = {}, {}
+    """{folder: its rule} of those with a box, and {header of include/convoy: folder}."""
+    found = {}
     for top in ("src", "tools/program"):
-        for at, _, names in os.walk(os.path.join(ROOT, top)):
-            folder = os.path.relpath(at, ROOT)
-            text = read(os.path.join(folder, "meson.build")) if "meson.build" in names else ""
-            rule = re.search(r"^# (.+)\n# May include: .*?(Reaches no [^.]*OpenCL[^.]*\.)?$", text, re.M)
-            if rule and (folder == "tools/program" or not folder.startswith("tools/program/")) and folder not in NO_BOX:
-                found[folder] = (rule.group(1), bool(rule.group(2)))
-                for name in re.findall(r"\w+", (re.search(r"^# Public headers: (.*)\.$", text, re.M) or [None, ""])[1]):
-                    public[f"convoy/{name}.h"] = folder
-    return found, public
+        for at, below, _ in os.walk(os.path.join(ROOT, top)):
+            below[:] = below if top == "src" else []
+            rule = Rule(os.path.relpath(at, ROOT))
+            if rule.is_set and rule.layer not in NO_BOX:
+                found[rule.layer] = rule
+    return found, {f"convoy/{name}.h": rule.layer for rule in found.values() for name in rule.public}
 
 
 def included(found, public):
@@ -103,10 +101,10 @@ def draw():
             to_x, to_y = corner[other][0] + BOX_W / 2, corner[other][1]
             out.append(f'<path d="M{x:g} {y:g}C{x:g} {y + GAP_Y:g} {to_x:g} {to_y - GAP_Y:g} {to_x:g} {to_y - 2:g}" marker-end="url(#a)"/>')
     for folder, (x, y) in corner.items():
-        sentence, pure = found[folder]
+        pure = "OpenCL" in found[folder].without
         out.append(f'<rect x="{x:g}" y="{y:g}" width="{BOX_W}" height="{BOX_H}" rx="5"{" class=" + chr(34) + "pure" + chr(34) if pure else ""}/>')
         out.append(f'<text class="name" x="{x + 8:g}" y="{y + 18:g}">{folder}</text>')
-        lines = textwrap.wrap(sentence.replace("`", ""), LETTERS)
+        lines = textwrap.wrap(found[folder].sentence.replace("`", ""), LETTERS)
         lines = lines if len(lines) <= MOST_LINES else lines[:MOST_LINES - 1] + [lines[MOST_LINES - 1] + " …"]
         out += [f'<text x="{x + 8:g}" y="{y + 34 + i * LINE_H:g}">{html.escape(line)}</text>' for i, line in enumerate(lines)]
     for y, line in ((height - 20, "An arrow: the folder includes headers of the other one; all include src/base."),
