@@ -71,19 +71,21 @@ typedef struct content {
   bool has_folder, has_train, has_other_part;
 } content;
 
+/* An entry of `dir` is a folder, in the end of a link, too: its path. */
+static bool is_folder(const char *dir, DIR *opened, const struct dirent *entry, char path[PATH_MAX]) {
+  return cvy_folder_is_entry(dirfd(opened), entry) && snprintf(path, PATH_MAX, "%s/%s", dir, entry->d_name) < PATH_MAX;
+}
+
 /* whole: to the end, else to the first picture, which is enough to know a class by. */
 static content look_at(const char *dir, bool whole) {
   content found = {0};
   char path[PATH_MAX];
-  struct stat info;
   DIR *const d = opendir(dir);
   for (const struct dirent *entry; d && (whole || !found.has_picture) && (entry = readdir(d));) {
     const char *const name = entry->d_name;
     if (cvy_folder_is_hidden(name)) continue;
     found.has_picture |= cvy_name_kind_of(name) != CVY_NAME_OTHER;
-    if (entry->d_type == DT_REG) continue;
-    const int n = snprintf(path, sizeof path, "%s/%s", dir, name);
-    if (n >= PATH_MAX || stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) continue;
+    if (!is_folder(dir, d, entry, path)) continue;
     const int set = cvy_folder_set_of(name);
     found.has_folder = true;
     if (set == CVY_SET_OF_TRAIN) found.has_train |= cvy_folder_is_one(path);
@@ -97,12 +99,9 @@ static content look_at(const char *dir, bool whole) {
 static cvy_status look_below(places *p, const char *dir, int depth) {
   cvy_status status = CVY_OK;
   char path[PATH_MAX];
-  struct stat info;
   DIR *const d = opendir(dir);
   for (const struct dirent *entry; d && (entry = readdir(d));) {
-    if (cvy_folder_is_hidden(entry->d_name) || entry->d_type == DT_REG) continue;
-    const int n = snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
-    if (n >= PATH_MAX || stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) continue;
+    if (cvy_folder_is_hidden(entry->d_name) || !is_folder(dir, d, entry, path)) continue;
     const content in = look_at(path, false);
     const int places_before = p->n;
     const char *const pickles_before = p->pickles;

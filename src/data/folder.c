@@ -59,7 +59,7 @@ static char *join(const char *a, const char *b) {
 
 /* ---- one folder ---- */
 
-static bool is_folder(int dir, const struct dirent *entry) {
+bool cvy_folder_is_entry(int dir, const struct dirent *entry) {
   struct stat info;
   if (entry->d_type == DT_DIR) return true;
   if (entry->d_type != DT_LNK && entry->d_type != DT_UNKNOWN) return false;
@@ -77,7 +77,7 @@ static cvy_status read_folder(const char *path, names *folders, names *files) {
     CVY_REQUIRE(entry || errno == 0, CVY_E_IO, "the folder %s cannot be read: %s", path, strerror(errno));
     if (!entry) break;
     if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-    names *const list = is_folder(dirfd(dir), entry) ? folders : files;
+    names *const list = cvy_folder_is_entry(dirfd(dir), entry) ? folders : files;
     if (list) CVY_TRY(names_add(list, cvy_strdup(entry->d_name)));
   }
   if (folders) names_sort(folders);
@@ -122,7 +122,7 @@ bool cvy_folder_is_one(const char *dir) {
   bool found = false;
   DIR *const d = opendir(dir);
   for (const struct dirent *entry; d && !found && (entry = readdir(d));)
-    found = !cvy_folder_is_hidden(entry->d_name) && is_folder(dirfd(d), entry);
+    found = !cvy_folder_is_hidden(entry->d_name) && cvy_folder_is_entry(dirfd(d), entry);
   if (d) closedir(d);
   return found;
 }

@@ -51,6 +51,9 @@ typedef struct cvy_folder_step {
 /* *out: the step to `path`. *loop: it is one of those above, which is logged as a warning. CVY_E_IO. */
 cvy_status cvy_folder_enter(const char *path, const cvy_folder_step *above, cvy_folder_step *out, bool *loop);
 
+struct dirent;
+/* The entry of the folder that is open as `dir` is a folder, also behind a symbolic link. */
+bool cvy_folder_is_entry(int dir, const struct dirent *entry);
 /* True if `dir` has folders: it may hold pictures. */
 bool cvy_folder_is_one(const char *dir);
 /* Folders beside the parts of a set are left out, with a warning, and so are val and test without class folders.
