@@ -19,6 +19,7 @@ struct cvy_fleet {
   char **noted;                /* JSON arrays of each node's devices */
   cvy_patience *patience;      /* NULL: without limits */
   _Atomic bool opened, missed; /* the opening is over; in it another node was lost or refused */
+  uint64_t shrinks;            /* nodes that have to come with fewer devices the next time */
   bool meets_again;            /* its nodes can: no launcher has started them together */
 };
 
@@ -177,14 +178,20 @@ cvy_status cvy_fleet_gather_devices(cvy_fleet *f, int own, const char *noted) {
   for (size_t r = 0; r < size; r++) {
     if (counts[r] < 1 || counts[r] > CVY_FLEET_DEVICES)
       CVY_TRY(cvy_fleet_refuse(f, (int)r, "has %d devices: expected 1 to %d", counts[r], CVY_FLEET_DEVICES));
+    if ((f->shrinks & cvy_view_bit((int)r)) && counts[r] >= f->devices[r])
+      CVY_TRY(cvy_fleet_refuse(f, (int)r, "opens its devices anew and has %d of them: expected less than the %d before",
+                               counts[r], f->devices[r]));
     f->devices[r] = counts[r];
   }
+  f->shrinks = 0;
   cvy_fleet_free_texts(f, &f->noted);
   CVY_TRY(cvy_fleet_gather_texts(f, noted, &f->noted));
   CVY_TRY(take_devices(f, noted));
 fail:
   return status;
 }
+
+void cvy_fleet_expect_fewer(cvy_fleet *f, int r) { f->shrinks |= cvy_view_bit(r); }
 
 const char *cvy_fleet_devices_json(const cvy_fleet *f, int rank) { return f->noted ? f->noted[rank] : "[]"; }
 int cvy_fleet_devices_of(const cvy_fleet *f, int r) { return f->devices[r]; }

@@ -60,6 +60,9 @@ void cvy_fleet_end_opening(cvy_fleet *fleet);
 /* Tells all nodes how many devices this one has, and describes them (noted_devices.h; "[]": no node describes them).
  * Collective, as all of node_messages.h. */
 cvy_status cvy_fleet_gather_devices(cvy_fleet *fleet, int own, const char *noted);
+/* Node r has said that it leaves devices out. If it does not have fewer in the next cvy_fleet_gather_devices, it is
+ * refused there: nodes open their teams anew only as often as there are devices. */
+void cvy_fleet_expect_fewer(cvy_fleet *fleet, int r);
 
 /* ---- devices, once they are gathered ---- */
 

@@ -195,7 +195,10 @@ static cvy_status open_all(cvy_team *team, cvy_task_fn fn, void *arg) {
   if (first != CVY_OK && !again[rank]) return first;
   if (fleet) CVY_TRY(cvy_fleet_gather(fleet, again, n * sizeof *again, rank * sizeof *again, sizeof *again));
   for (size_t r = 0; r < n; r++)
-    if (again[r]) cvy_opening_set_again(team->opening);
+    if (again[r]) {
+      cvy_opening_set_again(team->opening);
+      if (fleet) cvy_fleet_expect_fewer(fleet, (int)r);
+    }
   if (cvy_opening_is_again(team->opening)) status = first != CVY_OK ? first : CVY_E_DEVICE;
 fail:
   return status;

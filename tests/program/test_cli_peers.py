@@ -77,6 +77,15 @@ def test_peers_opening(at):
     goes_on_waiting("less devices", many, lambda peer: open_as_last(peer, counts=lambda all_: struct.pack("<i", 1) + all_[4:]), back)
     goes_on_waiting("more devices", args, lambda peer: open_as_last(peer, counts=lambda all_: struct.pack("<i", 512) + all_[4:]), back)
     goes_on_waiting("no devices", args, lambda peer: (begin(peer), gather(peer, struct.pack("<i", 0))), "has 0 devices: expected 1 to 512")
+
+    def open_anew(peer):
+        begin(peer)
+        for _ in range(3):
+            gather(peer, struct.pack("<i", 1))
+            gather_texts(peer, DEVICE)
+            gather(peer, b"\1")
+
+    goes_on_waiting("opens anew without end", args, open_anew, "opens its devices anew and has 1 of them: expected less than the 1 before")
     goes_on_waiting("a long text", args, lambda peer: (begin(peer), gather(peer, struct.pack("<i", 1)), gather(peer, struct.pack("<Q", 1 << 40))),
                     "has a text of 1099511627776 bytes")
     goes_on_waiting("a message of a wrong size", args, lambda peer: peer.send(DOWN, b"xyz"), "sent a message of 3 bytes where this node expects 16")
