@@ -15,10 +15,6 @@ struct cvy_dry_run {
   cvy_launch_work expected; /* of the next launch; seconds 0: nothing is known */
 };
 
-static const cvy_simt_constants *constants_of(const cvy_known_device *known) {
-  return known->constants ? known->constants : cvy_simt_estimates();
-}
-
 cvy_status cvy_known_device_force(cvy_device *device) {
   cvy_status status = CVY_OK;
   const char *const word = cvy_env_text(CVY_ENV_FORCE_PLAN);
@@ -28,7 +24,7 @@ cvy_status cvy_known_device_force(cvy_device *device) {
   device->capabilities.compute_units = known->units;
   device->capabilities.cache_bytes = known->cache_bytes;
   device->rates = cvy_known_device_rates(known);
-  device->simt = *constants_of(known);
+  device->simt = *known->constants;
 fail:
   return status;
 }
@@ -61,7 +57,7 @@ cvy_status cvy_device_open_dry_run(const cvy_known_device *known, cvy_device **o
                                             .max_work_group = known->max_work_group,
                                             .cache_bytes = known->cache_bytes};
   device->rates = cvy_known_device_rates(known);
-  device->simt = *constants_of(known);
+  device->simt = *known->constants;
   cvy_queue *const queues[] = {&device->compute, &device->transfer, &device->upload};
   for (int i = 0; i < 3; i++) *queues[i] = (cvy_queue){.device = device, .name = "paper"};
   *out = device;

@@ -11,6 +11,8 @@
 
 #include "convoy/device.h"
 #include "src/base/failure.h"
+#include "src/cl/devices/capabilities.h"
+#include "src/cl/devices/cards.h"
 
 /* A device, or a part of one, that the selector chose (selector.h). */
 typedef struct cvy_selected_device {
@@ -28,33 +30,6 @@ typedef struct cvy_device cvy_device; /* opened */
 typedef struct cvy_queue cvy_queue;   /* in-order command queue of a device */
 typedef struct cvy_event cvy_event;   /* completion of a command; reference-counted, see buffer.h */
 
-/* Instructions that multiply matrices, beside the plain ones. src/ops/conv2d/math.c tests whether their results are
- * right. */
-typedef enum cvy_matrix_unit {
-  CVY_MATRIX_NONE = 0,
-  CVY_MATRIX_NVIDIA, /* mma.sync with TF32: compute capability 8.0 and up */
-  CVY_MATRIX_AMD,    /* MFMA with float32: gfx908, gfx90a, gfx94x, gfx950 */
-} cvy_matrix_unit;
-
-/* Facts by which kernels are chosen; cvy_capabilities_find (capabilities.h) alone sets them, from the driver's
- * answers. */
-typedef struct cvy_capabilities {
-  /* Wants float16 vectors and one work-item per work-group; false: SIMT. CVY_FORCE_SHAPE=cpu|simt overrides it at
-   * opening, for tests and experiments. */
-  bool cpu_shaped;
-  int compute_units; /* of this (sub-)device; of a pair of AMD's that is called one unit, both */
-  size_t local_bytes, max_work_group;
-  bool host_unified;
-  bool has_prefetch;           /* compiler takes __builtin_prefetch of an address: -D CVY_PREFETCH */
-  cvy_matrix_unit matrix_unit; /* CVY_FORCE_MATRIX=nvidia|amd claims one on any SIMT-shaped device, for tests */
-  bool emulates_matrix;        /* CVY_FORCE_MATRIX=nvidia-emulated|amd-emulated: its kernels use plain C instead */
-  size_t cache_bytes;          /* of the cache in front of its memory, 0: not known */
-  bool has_min_vector_width;   /* compiler takes __attribute__((min_vector_width(512))): -D CVY_MIN_VECTOR_WIDTH=512 */
-  int vector_floats;           /* of a CPU-shaped device's vector registers: 8 or 16; -D CVY_VECTOR_FLOATS */
-  int sub_group;               /* for kernels that want many registers: -D CVY_SUB_GROUP; 0: the compiler chooses */
-  int register_limit;          /* of each work-item: -D CVY_REGISTER_LIMIT; 0: the compiler finds it by itself */
-} cvy_capabilities;
-
 /* Opens a selected device: sub-device if asked, context, queues. `profiling`: queues record event times.
  * CVY_E_DEVICE / CVY_E_UNSUPPORTED (cannot partition like that). Each open is independent (own context), also of the
  * same device. A cvy_device and what is made from it is used by one thread at a time, except that queues, events and
@@ -65,28 +40,8 @@ void cvy_device_close(cvy_device **device);                           /* after e
 const cvy_device_info *cvy_device_get_info(const cvy_device *device); /* borrowed */
 const cvy_capabilities *cvy_device_get_capabilities(const cvy_device *device); /* borrowed */
 const char *cvy_device_label(const cvy_device *device);
-/* SIMT-shaped kernels are planned by these. */
-typedef struct cvy_device_rates {
-  double fma_per_s, bytes_per_s, launch_s; /* of the whole device; seconds that each launch costs */
-} cvy_device_rates;
 /* All zero: not found yet. Borrowed. */
 cvy_device_rates *cvy_device_get_rates(cvy_device *device);
-/* Kernels of products, whose rates differ by pass (forward, backward_data, backward_weights). */
-enum { CVY_PRODUCTS_DIRECT, CVY_PRODUCTS_WINOGRAD2, CVY_PRODUCTS_WINOGRAD4, CVY_PRODUCTS_FUSED, CVY_PRODUCTS };
-/* By what SIMT-shaped kernels are planned beside the rates (src/ops/conv2d/conv2d_simt_plan.h): parts of those rates,
- * so that they hold for a card whose clock is another. Tables of them: cards.c. */
-typedef struct cvy_simt_constants {
-  /* fitted to measurements where there are some */
-  double launch, bytes;             /* cost of a launch: times launch_s; rate of its bytes: part of bytes_per_s */
-  double products[CVY_PRODUCTS][3]; /* of fma_per_s, by full units with the largest tile */
-  double tf32;                      /* products in TF32 are so many times as fast */
-  /* estimates */
-  double fused_prologue; /* winograd2_fused with a prologue: of its rate without */
-  double tiles[3];       /* of the rate of the largest tile, in the order of cvy_gemm_tiles */
-  double alone;          /* a work-group that has its compute unit for itself does this part of what a full unit does */
-  int extra_depth;       /* a group's start and end cost as much as so many steps of the depth */
-  double cache_time;     /* bytes in the cache move in this part of the memory's time */
-} cvy_simt_constants;
 /* Borrowed; may be changed before anything is planned. */
 cvy_simt_constants *cvy_device_get_constants(cvy_device *device);
 /* src/ops/conv2d/math.c's results of testing the device's matrix instructions; they last as long as the device is
