@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/base/env.h"
 #include "src/cl/dry_run_notes.h"
 
 struct cvy_dry_run {
@@ -14,20 +13,6 @@ struct cvy_dry_run {
   const cvy_buffer *scratch;
   cvy_launch_work expected; /* of the next launch; seconds 0: nothing is known */
 };
-
-cvy_status cvy_known_device_force(cvy_device *device) {
-  cvy_status status = CVY_OK;
-  const char *const word = cvy_env_text(CVY_ENV_FORCE_PLAN);
-  const cvy_known_device *const known = word ? cvy_known_device_find(word) : NULL;
-  CVY_REQUIRE(!word || known, CVY_E_ARGUMENT, "CVY_FORCE_PLAN=%s: it must be one of " CVY_KNOWN_DEVICES, word);
-  if (!known || device->capabilities.cpu_shaped) return CVY_OK;
-  device->capabilities.compute_units = known->units;
-  device->capabilities.cache_bytes = known->cache_bytes;
-  device->rates = cvy_known_device_rates(known);
-  device->simt = *known->constants;
-fail:
-  return status;
-}
 
 cvy_status cvy_device_open_dry_run(const cvy_known_device *known, cvy_device **out) {
   cvy_status status = CVY_OK;

@@ -5,7 +5,7 @@
 #ifndef CVY_CL_DRY_RUN_H
 #define CVY_CL_DRY_RUN_H
 
-#include "src/cl/devices/cards.h"
+#include "src/cl/devices/device_open.h"
 #include "src/cl/launch.h"
 
 /* Opens the card on paper, with SIMT-shaped kernels; no variable of the environment changes its facts. */

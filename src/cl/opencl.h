@@ -86,7 +86,7 @@ struct cvy_device {
   char label[160];
   cl_device_id id; /* the sub-device if is_part */
   bool is_part, profiling;
-  bool kernel_facts_wrong;    /* its driver reports wrong sizes of a kernel (opened_device.c) */
+  bool kernel_facts_wrong;    /* its driver reports wrong sizes of a kernel (device_open.c) */
   bool reads_header;          /* its compiler reads clang's opencl-c.h for every program (program.c) */
   bool waits_asleep;          /* cvy_device_wait_asleep */
   atomic_ulong usual_wait_ns; /* queue.c: mean of such waits, the later ones weigh more */

@@ -14,30 +14,11 @@
 #include "src/cl/devices/capabilities.h"
 #include "src/cl/devices/cards.h"
 
-/* A device, or a part of one, that the selector chose (selector.h). */
-typedef struct cvy_selected_device {
-  int item;           /* position in the list */
-  int units;          /* compute units of the sub-device, 0 = the whole device */
-  int unit_first;     /* sum of the compute units of earlier parts in the same /a+b+… term */
-  int part, n_parts;  /* this is part `part` of n_parts of a partition: created together so that parts do not overlap */
-  int part_units[64]; /* units of all parts of that term */
-  int place;          /* among all chosen ones, also when others were left out */
-  bool by_number;     /* the term was P:D: the caller wants this device or none */
-  char label[160];    /* "0:0 NVIDIA H200"; second part "0:0/1 pthread-…"; second replica "0:0#1 …"; for result lines */
-} cvy_selected_device;
-
 typedef struct cvy_device cvy_device; /* opened */
 typedef struct cvy_queue cvy_queue;   /* in-order command queue of a device */
 typedef struct cvy_event cvy_event;   /* completion of a command; reference-counted, see buffer.h */
 
-/* Opens a selected device: sub-device if asked, context, queues. `profiling`: queues record event times.
- * CVY_E_DEVICE / CVY_E_UNSUPPORTED (cannot partition like that). Each open is independent (own context), also of the
- * same device. A cvy_device and what is made from it is used by one thread at a time, except that queues, events and
- * buffers may be used from another thread when the caller orders the accesses. */
-cvy_status cvy_device_open(const cvy_device_list *list, const cvy_selected_device *selected, bool profiling,
-                           cvy_device **out);
-void cvy_device_close(cvy_device **device);                           /* after everything made from it is destroyed */
-const cvy_device_info *cvy_device_get_info(const cvy_device *device); /* borrowed */
+const cvy_device_info *cvy_device_get_info(const cvy_device *device);          /* borrowed */
 const cvy_capabilities *cvy_device_get_capabilities(const cvy_device *device); /* borrowed */
 const char *cvy_device_label(const cvy_device *device);
 /* All zero: not found yet. Borrowed. */
@@ -71,10 +52,6 @@ static inline bool cvy_pulse_beat(cvy_pulse *pulse) {
   /* release: the watchdog may free objects that the thread has read before it abandons the thread */
   return !(atomic_fetch_add_explicit(&pulse->beats, 1, memory_order_release) & CVY_PULSE_ABANDONED);
 }
-/* cvy_device_open with a pulse, which also beats while the device is opened. `pulse` must live as long as a thread may
- * be inside a call. A thread abandoned in here reads neither list nor selected after the driver's call returns. */
-cvy_status cvy_device_open_watched(const cvy_device_list *list, const cvy_selected_device *selected, bool profiling,
-                                   cvy_pulse *pulse, cvy_device **out);
 /* Threads that wait for the device's commands sleep from now on and ask in between. Without it they wait in the driver,
  * and the drivers of NVIDIA and of Intel's graphics cards keep a core busy meanwhile. A wait ends later by up to 1/64
  * of the usual one. Before other threads use the device. */

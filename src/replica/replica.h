@@ -8,6 +8,7 @@
 
 #include "convoy/team.h"
 #include "convoy/stop.h"
+#include "src/cl/devices/device_open.h"
 #include "src/nn/instance.h"
 #include "src/ops/gather/gather.h"
 #include "src/ops/update.h"

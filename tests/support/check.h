@@ -35,7 +35,7 @@
 #include "src/base/mem.h"
 #include "src/base/failure.h"
 #include "src/cl/buffer.h"
-#include "src/cl/opened_device.h"
+#include "src/cl/devices/device_open.h"
 #include "src/ref/case.h"
 
 #ifdef NDEBUG

@@ -9,7 +9,6 @@
 #include "src/base/text.h"
 #include "src/cl/blas.h"
 #include "src/cl/fft.h"
-#include "src/cl/devices/selector.h"
 
 /* Why there is no device, or no GPU where the selector means one, a warning each, and how to get one. */
 static void tell_none(const cvy_device_list *list, const char *selector) {

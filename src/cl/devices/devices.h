@@ -3,7 +3,7 @@
 #ifndef CVY_CL_DEVICES_DEVICES_H
 #define CVY_CL_DEVICES_DEVICES_H
 
-#include "src/cl/opened_device.h"
+#include "src/cl/devices/device_open.h"
 
 /* A device that was chosen, and failed before it did any work. */
 typedef struct cvy_left_out {
