@@ -6,10 +6,9 @@
 #include <string.h>
 
 #include "src/base/clock.h"
-#include "src/base/text.h"
 #include "src/cl/compile/compile_faults.h"
 #include "src/cl/compile/compilers.h"
-#include "src/cl/opencl.h"
+#include "src/cl/compile/program.h"
 #include "src/cl/dry_run_notes.h"
 
 /* The value to which an argument was last set. A buffer lists the slots that hold it (cvy_buffer.holders). */

@@ -24,6 +24,8 @@ typedef struct cvy_kernel cvy_kernel;
 cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *name, const cvy_define *defines,
                              int n_defines, cvy_kernel **out);
 void cvy_kernel_destroy(cvy_kernel **kernel);
+/* Builds a kernel that is only noted (ahead.h); nothing if it is built. */
+cvy_status cvy_kernel_make(cvy_kernel *kernel);
 
 typedef enum cvy_arg_kind {
   CVY_ARG_BUFFER,

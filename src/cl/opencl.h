@@ -53,12 +53,6 @@ struct cvy_event {
   cvy_event *next;      /* spare */
 };
 
-typedef struct cvy_program {
-  struct cvy_program *next;
-  char *key; /* file and options */
-  cl_program cl;
-} cvy_program;
-
 typedef struct cvy_arg_slot cvy_arg_slot;
 struct cvy_kernel {
   cvy_device *device;
@@ -95,10 +89,10 @@ struct cvy_device {
   cvy_queue compute, transfer, upload;
   struct {
     cvy_mutex lock;
-    cvy_event *spare;    /* to be used again */
-  } events;              /* queue.c */
-  cvy_mutex args_lock;   /* launch.c: which arguments hold which buffers */
-  cvy_program *programs; /* live until the device is closed */
+    cvy_event *spare;           /* to be used again */
+  } events;                     /* queue.c */
+  cvy_mutex args_lock;          /* launch.c: which arguments hold which buffers */
+  struct cvy_program *programs; /* live until the device is closed */
   struct {
     bool on;             /* new kernels are only noted (ahead.h) */
     cvy_kernel *first;   /* the noted ones, in order of need */
@@ -144,24 +138,9 @@ struct cvy_buffer {
   cvy_arg_slot *holders; /* launch.c: kernels' arguments that were last set to it; under device->args_lock */
 };
 
-/* program.c: the compiler's options with these defines, in an order of their own. */
-cvy_status cvy_program_options(const cvy_device *device, const cvy_define *defines, int n_defines, cvy_text *out);
-/* The program of `file`, built or from a cache; borrowed, lives as long as the device. */
-cvy_status cvy_program_get(cvy_device *device, const char *file, const char *options, cvy_program **out);
-/* Appends what a program is known by in caches: its source, its options, the device and its driver. */
-cvy_status cvy_program_key(const cvy_device *device, const char *file, const char *options, const cvy_text *source,
-                           cvy_text *out);
-/* Around the time in which a program or a kernel is compiled (build_ns). Any thread. */
-void cvy_building_begins(void);
-void cvy_building_ends(void);
 /* launch.c: sets the arguments of kernels that hold the buffer to null pointers. A kernel does not keep its arguments
  * alive: a driver may look at them as long as the kernel lives. */
 void cvy_args_forget(cvy_buffer *buffer);
-/* launch.c: builds a kernel that was only noted (ahead.h). */
-cvy_status cvy_kernel_make(cvy_kernel *kernel);
-void cvy_programs_destroy(cvy_device *device);
-/* Sets compiled, cached and build_ns. */
-void cvy_program_totals(cvy_launch_totals *totals);
 /* command_times.c: the commands of a device opened with profiling. `notes`: the calling thread's are noted now.
  * `add` takes a reference of its own to the event, for cvy_profile_take; it does nothing where they are not. */
 cvy_status cvy_profile_create(cvy_device *device);

@@ -7,6 +7,7 @@
 #include "src/cl/compile/compile_faults.h"
 #include "src/cl/compile/compile_ways.h"
 #include "src/cl/compile/compilers.h"
+#include "src/cl/launch.h"
 #include "src/cl/opencl.h"
 
 void cvy_ahead_begin(cvy_device *device) {
@@ -64,7 +65,7 @@ fail:
 }
 
 /* Has helpers compile what the caches lack. */
-static cvy_status fill_caches(cvy_device *device, cvy_ahead_stop_fn stop, void *user) {
+static cvy_status fill_caches(cvy_device *device, bool (*stop)(void *user), void *user) {
   cvy_status status = CVY_OK;
   cvy_compile_request *list = NULL;
   int n;
@@ -110,7 +111,7 @@ fail:
   return status;
 }
 
-cvy_status cvy_ahead_fill(cvy_device *device, cvy_ahead_stop_fn stop, void *user) {
+cvy_status cvy_ahead_fill(cvy_device *device, bool (*stop)(void *user), void *user) {
   CVY_ASSERT(device->noted.on);
   const cvy_status status = fill_caches(device, stop, user);
   cvy_ahead_cancel(device);

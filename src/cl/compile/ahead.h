@@ -21,10 +21,8 @@ void cvy_ahead_begin(cvy_device *device);
 cvy_status cvy_ahead_end(cvy_device *device, bool *again);
 /* Forgets that they are only noted, after a failure: they are destroyed, not built. */
 void cvy_ahead_cancel(cvy_device *device);
-/* Says that what a thread waits for is wanted no more. */
-typedef bool (*cvy_ahead_stop_fn)(void *user);
 /* In place of the end, for kernels of which some may not compile: the same kernels, created again, are in the caches.
  * The noted ones are destroyed, not built. Ends early once `stop` gives true. Nothing where no helper serves. */
-cvy_status cvy_ahead_fill(cvy_device *device, cvy_ahead_stop_fn stop, void *user);
+cvy_status cvy_ahead_fill(cvy_device *device, bool (*stop)(void *user), void *user);
 
 #endif

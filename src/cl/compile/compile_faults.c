@@ -6,12 +6,12 @@
 
 #include "src/cl/compile/driver_cache.h"
 #include "src/cl/compile/driver_linker.h"
-#include "src/cl/opencl.h"
 #include "src/cl/compile/source.h"
+#include "src/cl/opencl.h"
 
 typedef struct fault {
   struct fault *next;
-  char *key;                     /* cvy_program_key */
+  char *key;                     /* cvy_source_key */
   char *warning;                 /* NULL: it was logged */
   const cvy_device *device;      /* that met it first and may warn of it; compared only */
   char *name, *happened, *lines; /* the kernel that was asked for */
@@ -22,16 +22,6 @@ static struct {
   fault *first;
 } faults = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static atomic_bool has_some; /* spares every kernel of a process without faults its key */
-
-static cvy_status key_of(const cvy_device *device, const char *file, const char *options, cvy_text *key) {
-  cvy_status status = CVY_OK;
-  cvy_text source = {0};
-  CVY_TRY(cvy_source_get(file, &source));
-  CVY_TRY(cvy_program_key(device, file, options, &source, key));
-fail:
-  cvy_text_clear(&source);
-  return status;
-}
 
 /* With the lock; NULL: there is none. A fault that is there stays for good. */
 static const fault *find(const char *key) {
@@ -54,7 +44,7 @@ void cvy_compile_fault_add(const cvy_device *device, const cvy_compile_request *
                            const char *lines) {
   cvy_text key = {0}, warning = {0};
   fault *added = cvy_calloc(1, sizeof *added);
-  if (!added || key_of(device, request->file, request->options, &key) != CVY_OK) goto done;
+  if (!added || cvy_source_key(&device->info, request->file, request->options, NULL, &key) != CVY_OK) goto done;
   added->key = key.data, key = (cvy_text){0};
   added->name = cvy_strdup(request->name), added->happened = cvy_strdup(happened), added->lines = cvy_strdup(lines);
   if (!added->name || !added->happened || !added->lines) goto done;
@@ -95,7 +85,7 @@ cvy_status cvy_compile_fault_check(cvy_device *device, const char *file, const c
   cvy_status status = CVY_OK;
   cvy_text key = {0};
   if (!cvy_compile_has_faults()) return CVY_OK;
-  CVY_TRY(key_of(device, file, options, &key));
+  CVY_TRY(cvy_source_key(&device->info, file, options, NULL, &key));
   pthread_mutex_lock(&faults.lock);
   const fault *const f = find(key.data);
   pthread_mutex_unlock(&faults.lock);

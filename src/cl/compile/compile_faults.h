@@ -5,7 +5,7 @@
 #ifndef CVY_CL_COMPILE_COMPILE_FAULTS_H
 #define CVY_CL_COMPILE_COMPILE_FAULTS_H
 
-#include "src/cl/compile/compilers.h"
+#include "src/cl/compile/compile_ways.h"
 
 /* Keeps the fault, and for each program a warning. `happened`: "died of signal 6 (Aborted)"; `lines`: the last ones
  * that the compiler printed, "" if it printed none. */

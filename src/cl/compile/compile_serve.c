@@ -13,10 +13,9 @@
 #include <unistd.h>
 
 #include "convoy/compile.h"
-#include "src/cl/compile/compile_ways.h"
 #include "src/cl/compile/compilers.h"
+#include "src/cl/compile/program.h"
 #include "src/cl/devices/devices.h"
-#include "src/cl/opencl.h"
 
 enum { SMALL_BYTES = 1 << 20, LOCAL_BYTES = 1 << 14, VALUE_MOST = 1024 };
 

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: MIT
- * How helpers compile for a driver (compilers.h), and how many there are. */
+ * What a helper compiles (compilers.h), how helpers compile for a driver, and how many there are. */
 #ifndef CVY_CL_COMPILE_COMPILE_WAYS_H
 #define CVY_CL_COMPILE_COMPILE_WAYS_H
 
 #include "src/cl/opened_device.h"
+
+typedef struct cvy_compile_request {
+  const char *file, *name, *options; /* borrowed */
+  int program;                       /* requests of one program (file and options) have one number, from 0 */
+  int order;                         /* of need, from 0 */
+  size_t source_bytes;               /* of the file, with its includes */
+} cvy_compile_request;
 
 typedef enum cvy_compile_way {
   CVY_COMPILE_HERE,     /* no helpers */

@@ -23,8 +23,7 @@
 #include "src/base/env.h"
 #include "src/cl/compile/cache.h"
 #include "src/cl/compile/compile_faults.h"
-#include "src/cl/compile/compile_ways.h"
-#include "src/cl/opencl.h"
+#include "src/cl/compile/program.h"
 #include "src/cl/compile/source.h"
 
 enum { REPLACED_MOST = 4, LOOK_MS = 100, LONGEST_PATH = 4096, ANSWER_BYTES = 1024, LAST_BYTES = 1000 };
@@ -70,28 +69,20 @@ bool cvy_compilers_serve(const cvy_device *device) {
 
 /* The key of the note. The variables that choose PoCL's folders are a part of it. */
 static cvy_status note_key(const cvy_device *device, const cvy_compile_request *r, cvy_text *key) {
-  cvy_status status = CVY_OK;
-  cvy_text source = {0};
   const char *const folder = cvy_env_text(CVY_ENV_POCL_CACHE_DIR);
   const char *const method = cvy_env_text(CVY_ENV_POCL_WORK_GROUP_METHOD);
-  CVY_TRY(cvy_source_get(r->file, &source));
   cvy_text_add(key, "machine code of %s\n%s\n%s\n", r->name, folder ? folder : "", method ? method : "");
-  CVY_TRY(cvy_program_key(device, r->file, r->options, &source, key));
-fail:
-  cvy_text_clear(&source);
-  return status;
+  return cvy_source_key(&device->info, r->file, r->options, NULL, key);
 }
 
 /* True if Convoy's cache has the program's binary. */
 static bool has_binary(const cvy_device *device, const cvy_compile_request *r) {
-  cvy_text source = {0}, key = {0};
+  cvy_text key = {0};
   unsigned char *binary = NULL;
   size_t size;
-  const bool there = cvy_source_get(r->file, &source) == CVY_OK &&
-                     cvy_program_key(device, r->file, r->options, &source, &key) == CVY_OK &&
+  const bool there = cvy_source_key(&device->info, r->file, r->options, NULL, &key) == CVY_OK &&
                      cvy_cache_load(key.data, &binary, &size);
   cvy_free(binary);
-  cvy_text_clear(&source);
   cvy_text_clear(&key);
   return there;
 }
@@ -378,7 +369,7 @@ static bool has_helper(const work *w) {
   return false;
 }
 
-bool cvy_compilers_run(cvy_device *device, cvy_compile_request *requests, int n, cvy_ahead_stop_fn stop, void *user) {
+bool cvy_compilers_run(cvy_device *device, cvy_compile_request *requests, int n, bool (*stop)(void *user), void *user) {
   if (atomic_exchange(&busy, true)) {
     do {
       cvy_device_beat(device);

@@ -17,20 +17,13 @@
 #ifndef CVY_CL_COMPILE_COMPILERS_H
 #define CVY_CL_COMPILE_COMPILERS_H
 
-#include "src/base/text.h"
-#include "src/cl/compile/ahead.h"
+#include "convoy/profile.h"
+#include "src/cl/compile/compile_ways.h"
 
 enum { CVY_NOT_COMPILED = 0, CVY_COMPILED = 1, CVY_COMPILE_BEGUN = 2 };
 enum { CVY_COMPILE_MESSAGE_MOST = 1 << 16, CVY_COMPILE_IDENTITY_BYTES = 1024 };
 /* Platform, name and driver of the device, in one line. */
 void cvy_compile_identity(const cvy_device *device, char out[CVY_COMPILE_IDENTITY_BYTES]);
-
-typedef struct cvy_compile_request {
-  const char *file, *name, *options; /* borrowed */
-  int program;                       /* requests of one program (file and options) have one number, from 0 */
-  int order;                         /* of need, from 0 */
-  size_t source_bytes;               /* of the file, with its includes */
-} cvy_compile_request;
 
 /* True if helpers may compile for this device: its driver gains by them (compile_ways.h), there are caches on the disk,
  * several cores, and an executable that serves. */
@@ -44,13 +37,12 @@ void cvy_compiled_note(const cvy_device *device, const cvy_compile_request *requ
  * the end keep all helpers busy. The caller's thread beats. False: another device of this process had helpers, which
  * use all cores and are likely to have compiled the same; they are done now. Other processes may do so at the same
  * time. */
-bool cvy_compilers_run(cvy_device *device, cvy_compile_request *requests, int n, cvy_ahead_stop_fn stop, void *user);
+bool cvy_compilers_run(cvy_device *device, cvy_compile_request *requests, int n, bool (*stop)(void *user), void *user);
 
 /* For tests: a helper whose compiler does not end within so long is killed. */
 void cvy_compilers_limit(double seconds);
 
 /* Sets ahead, ahead_done and ahead_kernel. */
-typedef struct cvy_launch_totals cvy_launch_totals;
 void cvy_compilers_totals(cvy_launch_totals *totals);
 
 #endif

@@ -1,18 +1,15 @@
-/* SPDX-License-Identifier: MIT
- * Kernel file + defines → built program, from the device's list, from the disk, or from the compiler. */
+/* SPDX-License-Identifier: MIT */
+#include "src/cl/compile/program.h"
+
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "src/base/clock.h"
 #include "src/base/env.h"
-#include "src/base/text.h"
 #include "src/cl/compile/cache.h"
 #include "src/cl/compile/compile_faults.h"
 #include "src/cl/compile/driver_cache.h"
-#include "src/cl/opencl.h"
 #include "src/cl/compile/source.h"
 
 enum { LOG_PIECE = 3500 };
@@ -164,26 +161,12 @@ static bool build_without_header(cvy_device *device, const char *file, const cha
   return built;
 }
 
-cvy_status cvy_program_key(const cvy_device *device, const char *file, const char *options, const cvy_text *source,
-                           cvy_text *out) {
-  cvy_status status = CVY_OK;
-  const cvy_device_info *const info = &device->info;
-  const XXH128_hash_t hash = XXH3_128bits(source->data, source->size);
-  cvy_text_add(out, "%s.cl %016llx%016llx\n%s\n%s\n%s\n%s\n%s\n%s\n", file, (unsigned long long)hash.high64,
-               (unsigned long long)hash.low64, options, info->platform_name, info->platform_version, info->name,
-               info->version, info->driver);
-  CVY_REQUIRE(!out->failed, CVY_E_MEMORY, "no memory for the key of %s", file);
-fail:
-  return status;
-}
-
 static cvy_status build(cvy_device *device, const char *file, const char *options, cl_program *out) {
   cvy_status status = CVY_OK;
   cvy_text source = {0}, key = {0};
   cl_program program = NULL;
   cl_int code;
-  CVY_TRY(cvy_source_get(file, &source));
-  CVY_TRY(cvy_program_key(device, file, options, &source, &key));
+  CVY_TRY(cvy_source_key(&device->info, file, options, &source, &key));
   cvy_device_beat(device);
   if (!device->keeps_programs && from_binary(device, key.data, options, out)) goto fail; /* done */
   cvy_device_beat(device);

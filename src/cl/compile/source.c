@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "src/base/env.h"
 #include "src/base/file.h"
@@ -112,5 +113,20 @@ cvy_status cvy_source_get(const char *file, cvy_text *out) {
   cvy_text_add_bytes(out, source->data, source->size);
   CVY_REQUIRE(!out->failed, CVY_E_MEMORY, "no memory for the source of %s", file);
 fail:
+  return status;
+}
+
+cvy_status cvy_source_key(const cvy_device_info *device, const char *file, const char *options, cvy_text *source,
+                          cvy_text *key) {
+  cvy_status status = CVY_OK;
+  cvy_text own = {0}, *const text = source ? source : &own;
+  CVY_TRY(cvy_source_get(file, text));
+  const XXH128_hash_t hash = XXH3_128bits(text->data, text->size);
+  cvy_text_add(key, "%s.cl %016llx%016llx\n%s\n%s\n%s\n%s\n%s\n%s\n", file, (unsigned long long)hash.high64,
+               (unsigned long long)hash.low64, options, device->platform_name, device->platform_version, device->name,
+               device->version, device->driver);
+  CVY_REQUIRE(!key->failed, CVY_E_MEMORY, "no memory for the key of %s", file);
+fail:
+  cvy_text_clear(&own);
   return status;
 }

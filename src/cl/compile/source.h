@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Texts of the kernel files: embedded ones, or read from the folder $CVY_CL_DIR. */
+ * Texts of the kernel files: embedded ones, or read from the folder $CVY_CL_DIR; and the keys of their programs. */
 #ifndef CVY_CL_COMPILE_SOURCE_H
 #define CVY_CL_COMPILE_SOURCE_H
 
+#include "convoy/device.h"
 #include "src/base/text.h"
 
 typedef struct cvy_embedded_source {
@@ -19,5 +20,9 @@ cvy_status cvy_source_get(const char *file, cvy_text *out);
 /* The same, read from `folder`, which has the sub-folders of cl/; a file that is not embedded lies in `folder`
  * itself. */
 cvy_status cvy_source_read(const char *folder, const char *file, cvy_text *out);
+/* Appends to *key by what caches find a program (cache.h): its source, its options, the device and its driver. *source
+ * (may be NULL) gets the source. */
+cvy_status cvy_source_key(const cvy_device_info *device, const char *file, const char *options, cvy_text *source,
+                          cvy_text *key);
 
 #endif

@@ -6,8 +6,8 @@
 
 #include "src/base/env.h"
 #include "src/cl/blas.h"
+#include "src/cl/compile/program.h"
 #include "src/cl/fft.h"
-#include "src/cl/opencl.h"
 #include "src/cl/dry_run_notes.h"
 
 /* Headers of extensions may be older than drivers. */
