@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "src/cl/dry_run_notes.h"
+#include "src/cl/kernel_args.h"
 
 /* NVIDIA's driver hangs or fails in fills of 2 GiB and more (pyopencl's issue 395). */
 enum { FILL_PIECE_BYTES = 256 << 20 };

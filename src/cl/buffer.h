@@ -5,8 +5,6 @@
 
 #include "src/cl/opened_device.h"
 
-typedef struct cvy_buffer cvy_buffer;
-
 /* Alignment of slices of parameter and activation buffers. It satisfies every driver seen
  * (CL_DEVICE_MEM_BASE_ADDR_ALIGN ≤ 4096 bits). */
 enum { CVY_SLICE_ALIGN = 512 };

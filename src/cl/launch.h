@@ -13,12 +13,7 @@
 #include "convoy/profile.h"
 #include "src/cl/buffer.h"
 #include "src/cl/command_times.h"
-
-typedef struct cvy_define {
-  const char *name;
-  long value;
-} cvy_define;
-typedef struct cvy_kernel cvy_kernel;
+#include "src/cl/kernel_args.h"
 
 /* `file` without ".cl", e.g. "conv2d_direct". CVY_E_BUILD logs the compiler's log, the options and the device. */
 cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *name, const cvy_define *defines,
@@ -26,36 +21,6 @@ cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *n
 void cvy_kernel_destroy(cvy_kernel **kernel);
 /* Builds a kernel that is only noted (ahead.h); nothing if it is built. */
 cvy_status cvy_kernel_make(cvy_kernel *kernel);
-
-typedef enum cvy_arg_kind {
-  CVY_ARG_BUFFER,
-  CVY_ARG_INT,
-  CVY_ARG_UINT,
-  CVY_ARG_FLOAT,
-  CVY_ARG_LOCAL,
-  CVY_ARG_STRUCT
-} cvy_arg_kind;
-typedef struct cvy_arg {
-  cvy_arg_kind kind;
-  union {
-    cvy_buffer *buffer;
-    int32_t i;
-    uint32_t u;
-    float f;
-    size_t local_bytes;
-    struct {
-      const void *at;
-      size_t bytes;
-    } record;
-  } value;
-} cvy_arg;
-#define CVY_BUF(b) ((cvy_arg){.kind = CVY_ARG_BUFFER, .value.buffer = (b)}) /* NULL passes a null pointer */
-#define CVY_INT(v) ((cvy_arg){.kind = CVY_ARG_INT, .value.i = (v)})
-#define CVY_UINT(v) ((cvy_arg){.kind = CVY_ARG_UINT, .value.u = (v)})
-#define CVY_FLOAT(v) ((cvy_arg){.kind = CVY_ARG_FLOAT, .value.f = (v)})
-#define CVY_LOCAL(bytes) ((cvy_arg){.kind = CVY_ARG_LOCAL, .value.local_bytes = (bytes)})
-/* A struct of cl/args.clh, read when the launch sets it. */
-#define CVY_STRUCT(v) ((cvy_arg){.kind = CVY_ARG_STRUCT, .value.record = {&(v), sizeof(v)}})
 
 /* Rows of work-groups on CPU-shaped devices. Groups of one work-item are launched as a row (global[0] of them, nothing
  * in the other dimensions), which is laid along z: kernels number them by CVY_GROUP and CVY_GROUPS (cl/common.clh). The

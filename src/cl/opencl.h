@@ -91,7 +91,7 @@ struct cvy_device {
     cvy_mutex lock;
     cvy_event *spare;           /* to be used again */
   } events;                     /* queue.c */
-  cvy_mutex args_lock;          /* launch.c: which arguments hold which buffers */
+  cvy_mutex args_lock;          /* kernel_args.c: which arguments hold which buffers */
   struct cvy_program *programs; /* live until the device is closed */
   struct {
     bool on;             /* new kernels are only noted (ahead.h) */
@@ -135,12 +135,9 @@ struct cvy_buffer {
   cvy_buffer *root; /* itself, or the buffer of which it is a slice */
   size_t offset_bytes, size_bytes;
   atomic_int refs;       /* of a root: itself and its slices */
-  cvy_arg_slot *holders; /* launch.c: kernels' arguments that were last set to it; under device->args_lock */
+  cvy_arg_slot *holders; /* kernel_args.c: kernels' arguments that were last set to it; under device->args_lock */
 };
 
-/* launch.c: sets the arguments of kernels that hold the buffer to null pointers. A kernel does not keep its arguments
- * alive: a driver may look at them as long as the kernel lives. */
-void cvy_args_forget(cvy_buffer *buffer);
 /* command_times.c: the commands of a device opened with profiling. `notes`: the calling thread's are noted now.
  * `add` takes a reference of its own to the event, for cvy_profile_take; it does nothing where they are not. */
 cvy_status cvy_profile_create(cvy_device *device);

@@ -16,7 +16,9 @@
 
 typedef struct cvy_device cvy_device; /* opened */
 typedef struct cvy_queue cvy_queue;   /* in-order command queue of a device */
-typedef struct cvy_event cvy_event;   /* completion of a command; reference-counted, see buffer.h */
+typedef struct cvy_event cvy_event;   /* completion of a command */
+typedef struct cvy_buffer cvy_buffer;
+typedef struct cvy_kernel cvy_kernel;
 
 const cvy_device_info *cvy_device_get_info(const cvy_device *device);          /* borrowed */
 const cvy_capabilities *cvy_device_get_capabilities(const cvy_device *device); /* borrowed */

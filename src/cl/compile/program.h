@@ -4,6 +4,7 @@
 #define CVY_CL_COMPILE_PROGRAM_H
 
 #include "convoy/profile.h"
+#include "src/cl/kernel_args.h"
 #include "src/cl/opencl.h"
 
 typedef struct cvy_program {
