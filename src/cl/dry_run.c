@@ -26,8 +26,8 @@ cvy_status cvy_device_open_dry_run(const cvy_known_device *known, cvy_device **o
   snprintf(device->label, sizeof device->label, "%s, on paper", known->name);
   device->info = (cvy_device_info){.kind = CVY_DEVICE_GPU,
                                    .compute_units = known->units,
-                                   .global_bytes = known->memory_bytes,
-                                   .max_alloc_bytes = known->memory_bytes / 4,
+                                   .global_bytes = known->memory_gib << 30,
+                                   .max_alloc_bytes = known->memory_gib << 28,
                                    .local_bytes = known->local_bytes,
                                    .max_work_group = known->max_work_group,
                                    .base_align_bytes = CVY_SLICE_ALIGN,

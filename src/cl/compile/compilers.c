@@ -188,6 +188,12 @@ static double cpu_seconds(pid_t pid) {
              : 0;
 }
 
+static void note_start(helper *h, bool begun) {
+  h->begun = begun;
+  h->since_ns = cvy_clock_ns();
+  h->cpu_s = cpu_seconds(h->pid);
+}
+
 static bool helper_give(helper *h, const cvy_device *device, const cvy_compile_request *r, int number) {
   cvy_text text = {0};
   char identity[CVY_COMPILE_IDENTITY_BYTES];
@@ -201,16 +207,8 @@ static bool helper_give(helper *h, const cvy_device *device, const cvy_compile_r
   cvy_text_clear(&text);
   h->request = number;
   h->program = r->program;
-  h->begun = false;
-  h->since_ns = cvy_clock_ns();
-  h->cpu_s = cpu_seconds(h->pid);
+  note_start(h, false);
   return sent;
-}
-
-static void helper_begins(helper *h) {
-  h->begun = true;
-  h->since_ns = cvy_clock_ns();
-  h->cpu_s = cpu_seconds(h->pid);
 }
 
 /* True after the limit, unless other processes have the cores: then a compiler that works has used little of them, one
@@ -332,7 +330,7 @@ static void take_answers(work *w) {
     if (h->pid <= 0) continue;
     const ssize_t got = recv(h->socket, answer, sizeof answer - 1, MSG_DONTWAIT);
     if (got > 0 && answer[0] == CVY_COMPILE_BEGUN) {
-      helper_begins(h);
+      note_start(h, true);
     } else if (got > 0 && h->request >= 0) {
       if (answer[0] != CVY_COMPILED)
         cvy_log_debug("%s: %s is not compiled ahead: %s", w->device->label, w->requests[h->request].name, answer + 1);

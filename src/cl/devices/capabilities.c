@@ -65,6 +65,7 @@ cvy_status cvy_capabilities_find(const cvy_device_info *info, const cvy_driver_a
 
   const bool rusticl = !strcmp(info->platform_name, "rusticl");
   const bool pocl = strstr(info->platform_name, "Portable Computing Language") != NULL;
+  const bool intel = strstr(info->platform_name, "Intel(R) OpenCL") != NULL;
   /* llvmpipe runs work-items as lanes of vectors: it wants SIMT kernels although it is a CPU, and is slow with
    * float16. It also ends every loop after 65535 rounds (seen in Mesa 22.3: a kernel that counts to 80000 counts to
    * 65535); a CPU kernel's work-item, which does a whole piece of a tensor alone, needs more. */
@@ -85,15 +86,13 @@ cvy_status cvy_capabilities_find(const cvy_device_info *info, const cvy_driver_a
   capabilities->has_min_vector_width = pocl && info->kind == CVY_DEVICE_CPU;
   /* PoCL and Intel's runtime compile with clang, for flat addresses. oclgrind's front end is clang too, but its
    * simulator does not know the instruction. */
-  capabilities->has_prefetch = info->kind == CVY_DEVICE_CPU && (pocl || strstr(info->platform_name,
-                                                                               "Intel(R) "
-                                                                               "OpenCL") != NULL);
+  capabilities->has_prefetch = info->kind == CVY_DEVICE_CPU && (pocl || intel);
   /* Register tiles of 14 x 32 need 32 registers of 512 bits: with 16 of 256 bits most of a tile would lie in memory,
    * and products would run at a quarter of the peak. */
   if (capabilities->cpu_shaped) capabilities->vector_floats = info->float_vector_width >= 16 ? 16 : 8;
   const bool gpu = info->kind == CVY_DEVICE_GPU && !capabilities->cpu_shaped;
   /* An item's share of the registers is largest in the smallest sub-group. */
-  if (gpu && strstr(info->platform_name, "Intel(R) OpenCL")) capabilities->sub_group = answers->least_subgroup;
+  if (gpu && intel) capabilities->sub_group = answers->least_subgroup;
   /* Two work-groups of 256 share the 65536 registers of each of NVIDIA's multiprocessors. */
   if (gpu && strstr(info->platform_name, "NVIDIA")) capabilities->register_limit = 128;
   CVY_TRY(find_matrix_unit(info, answers, capabilities));

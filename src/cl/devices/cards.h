@@ -31,7 +31,7 @@ typedef struct cvy_simt_constants {
 typedef struct cvy_known_device {
   const char *word, *name; /* "h100", "NVIDIA H100 SXM" */
   int units;               /* as cvy_capabilities counts them */
-  size_t local_bytes, max_work_group, cache_bytes, memory_bytes;
+  size_t local_bytes, max_work_group, cache_bytes, memory_gib;
   bool is_measured; /* its rates, by Convoy on the card; false: peaks */
   cvy_device_rates rates;
   const cvy_simt_constants *constants; /* measured, or the estimates for any card */

@@ -11,15 +11,7 @@
 #include "src/cl/dry_run_notes.h"
 
 /* Headers of extensions may be older than drivers. */
-#ifndef CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV
-#define CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV 0x4000
-#endif
-#ifndef CL_DEVICE_SIMD_PER_COMPUTE_UNIT_AMD
-#define CL_DEVICE_SIMD_PER_COMPUTE_UNIT_AMD 0x4040
-#endif
-#ifndef CL_DEVICE_SUB_GROUP_SIZES_INTEL
-#define CL_DEVICE_SUB_GROUP_SIZES_INTEL 0x4108
-#endif
+enum { COMPUTE_CAPABILITY_MAJOR_NV = 0x4000, SIMD_PER_COMPUTE_UNIT_AMD = 0x4040, SUB_GROUP_SIZES_INTEL = 0x4108 };
 
 static void CL_CALLBACK on_context_error(const char *message, const void *data, size_t size, void *user) {
   (void)data, (void)size, (void)user;
@@ -37,11 +29,11 @@ static cvy_status capabilities_fill(cvy_device *device) {
   size_t sizes[16], bytes = 0;
   CVY_CL(device->label, clGetDeviceInfo(device->id, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof units, &units, NULL));
   answers.units = (int)units;
-  if (clGetDeviceInfo(device->id, CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV, sizeof number, &number, NULL) == CL_SUCCESS)
+  if (clGetDeviceInfo(device->id, COMPUTE_CAPABILITY_MAJOR_NV, sizeof number, &number, NULL) == CL_SUCCESS)
     answers.nv_capability = (int)number;
-  if (clGetDeviceInfo(device->id, CL_DEVICE_SIMD_PER_COMPUTE_UNIT_AMD, sizeof number, &number, NULL) == CL_SUCCESS)
+  if (clGetDeviceInfo(device->id, SIMD_PER_COMPUTE_UNIT_AMD, sizeof number, &number, NULL) == CL_SUCCESS)
     answers.amd_simds = (int)number;
-  if (clGetDeviceInfo(device->id, CL_DEVICE_SUB_GROUP_SIZES_INTEL, sizeof sizes, sizes, &bytes) == CL_SUCCESS)
+  if (clGetDeviceInfo(device->id, SUB_GROUP_SIZES_INTEL, sizeof sizes, sizes, &bytes) == CL_SUCCESS)
     for (size_t i = 0; i < bytes / sizeof *sizes; i++)
       if (!answers.least_subgroup || sizes[i] < (size_t)answers.least_subgroup) answers.least_subgroup = (int)sizes[i];
   CVY_TRY(cvy_capabilities_find(info, &answers, device->label, &device->capabilities));

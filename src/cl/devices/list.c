@@ -18,14 +18,11 @@
 #include "src/cl/compile/driver_cache.h"
 #include "src/cl/opencl.h"
 
-#ifndef CL_DEVICE_PCI_BUS_ID_NV
-#define CL_DEVICE_PCI_BUS_ID_NV 0x4008
-#endif
-#ifndef CL_DEVICE_PCI_SLOT_ID_NV
-#define CL_DEVICE_PCI_SLOT_ID_NV 0x4009
-#endif
 enum { LONGEST_TEXT = 1 << 20, EXTENSIONS_BYTES = 1 << 16 };
+/* Headers of extensions may be older than drivers. */
 enum {
+  PCI_BUS_ID_NV = 0x4008,
+  PCI_SLOT_ID_NV = 0x4009,
   PCI_DOMAIN_ID_NV = 0x400A,
   TOPOLOGY_AMD = 0x4037,
   PCI_BUS_INFO_KHR = 0x410F,
@@ -89,8 +86,8 @@ static void get_uuid(cl_device_id device, char *out, size_t out_bytes) {
   unsigned char amd[24], uuid[16];
   if (get_value(device, PCI_BUS_INFO_KHR, &khr, sizeof khr)) {
     snprintf(out, out_bytes, "pci:%04x:%02x:%02x.%x", khr.domain, khr.bus, khr.device, khr.function);
-  } else if (get_value(device, CL_DEVICE_PCI_BUS_ID_NV, &bus, sizeof bus) &&
-             get_value(device, CL_DEVICE_PCI_SLOT_ID_NV, &slot, sizeof slot)) {
+  } else if (get_value(device, PCI_BUS_ID_NV, &bus, sizeof bus) &&
+             get_value(device, PCI_SLOT_ID_NV, &slot, sizeof slot)) {
     get_value(device, PCI_DOMAIN_ID_NV, &domain, sizeof domain);
     snprintf(out, out_bytes, "pci:%04x:%02x:%02x.%x", domain, bus, slot >> 3, slot & 7);
   } else if (get_value(device, TOPOLOGY_AMD, amd, sizeof amd) && amd[0] == 1) {
