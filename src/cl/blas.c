@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "src/base/env.h"
+#include "src/cl/command_times.h"
 #include "src/cl/opencl.h"
 
 /* CLBlast's enumerations: layout, transposition. */
@@ -155,12 +156,11 @@ cvy_status cvy_blas_sgemm(cvy_queue *queue, size_t m, size_t n, size_t k, const 
   cvy_device *const device = queue->device;
   char what[256];
   int code = 0;
-  cl_event before = NULL;
   CVY_REQUIRE(!c->transposed && a->buffer->device == device && b->buffer->device == device &&
                   c->buffer->device == device && (!temp || temp->device == device),
               CVY_E_ARGUMENT, "%s: a product wants four buffers of this device, its result not transposed",
               device->label);
-  CVY_TRY(cvy_profile_begin(queue, &before));
+  CVY_TRY(cvy_profile_begin(queue));
   cvy_device_beat(device); /* before locking: an abandoned thread stops here and would hold the lock forever */
   pthread_mutex_lock(&lock);
   const bool there = open_library(what, sizeof what);
@@ -173,7 +173,7 @@ cvy_status cvy_blas_sgemm(cvy_queue *queue, size_t m, size_t n, size_t k, const 
   }
   pthread_mutex_unlock(&lock);
   cvy_device_beat(device);
-  CVY_TRY(cvy_profile_end(queue, "clblast_sgemm", before));
+  CVY_TRY(cvy_queue_observe(queue, &(cvy_enqueued){.kind = CVY_COMMAND_KERNEL, .name = "clblast_sgemm"}));
   CVY_REQUIRE(there, CVY_E_UNSUPPORTED, "%s: a product needs CLBlast: %s", device->label, what);
   CVY_REQUIRE(code == 0, status_of(code), "%s: CLBlast's product of %zux%zu%s by %zux%zu%s failed: %s (%d)",
               device->label, m, k, a->transposed ? " (transposed)" : "", k, n, b->transposed ? " (transposed)" : "",

@@ -6,8 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "src/cl/dry_run_notes.h"
 #include "src/cl/kernel_args.h"
+#include "src/cl/opencl.h"
 
 /* NVIDIA's driver hangs or fails in fills of 2 GiB and more (pyopencl's issue 395). */
 enum { FILL_PIECE_BYTES = 256 << 20 };
@@ -89,7 +89,7 @@ cvy_status cvy_buffer_create(cvy_device *device, size_t size_bytes, cvy_buffer *
   if (size_bytes > device->info.max_alloc_bytes) return memory_failed(device, size_bytes, CL_INVALID_BUFFER_SIZE);
   buffer = buffer_new(device, size_bytes);
   CVY_REQUIRE(buffer, CVY_E_MEMORY, "no memory for a buffer object");
-  if (device->dry_run) goto done;
+  if (device->is_dry_run) goto done;
   cvy_device_beat(device);
   buffer->cl = clCreateBuffer(device->context, CL_MEM_READ_WRITE, size_bytes, NULL, &code);
   cvy_device_beat(device);
@@ -130,7 +130,7 @@ cvy_status cvy_buffer_slice(cvy_buffer *root, size_t offset_bytes, size_t size_b
   slice->root = root;
   atomic_fetch_add(&root->refs, 1);
   const cl_buffer_region region = {.origin = slice->offset_bytes, .size = size_bytes};
-  if (device->dry_run) goto done;
+  if (device->is_dry_run) goto done;
   cvy_device_beat(device);
   slice->cl = clCreateSubBuffer(root->cl, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &region, &code);
   cvy_device_beat(device);
@@ -168,61 +168,54 @@ fail:
   return status;
 }
 
-/* Gives the caller the transfer's event, and with profiling notes its times. */
+/* Gives the caller the transfer's event. */
 static cvy_status keep_event(cvy_queue *queue, cl_event made, const char *name, size_t size_bytes, cvy_event **event) {
-  cvy_status status = CVY_OK;
-  CVY_TRY(cvy_event_wrap(queue, made, name, event));
-  CVY_TRY(cvy_profile_add(queue, CVY_COMMAND_TRANSFER, name, size_bytes, made));
-fail:
+  const cvy_enqueued seen = {.kind = CVY_COMMAND_TRANSFER, .name = name, .bytes = size_bytes, .event = made};
+  const cvy_status status = cvy_event_wrap(queue, made, name, event);
+  return status == CVY_OK ? cvy_queue_observe(queue, &seen) : status;
+}
+
+/* A command whose event the caller does not get; `event` is released, NULL: it was not wanted. */
+static cvy_status observe(cvy_queue *queue, cvy_command_kind kind, const char *name, size_t size_bytes,
+                          cl_event event) {
+  const cvy_enqueued seen = {.kind = kind, .name = name, .bytes = size_bytes, .event = event};
+  const cvy_status status = cvy_queue_observe(queue, &seen);
+  if (event) clReleaseEvent(event);
   return status;
 }
 
-/* Notes the times of a command whose event the caller does not get, and releases the event; NULL: nothing. */
-static cvy_status note_times(cvy_queue *queue, cvy_command_kind kind, const char *name, size_t size_bytes,
-                             cl_event event) {
-  if (!event) return CVY_OK;
-  const cvy_status status = cvy_profile_add(queue, kind, name, size_bytes, event);
-  clReleaseEvent(event);
+/* Writes from src if dst is NULL, else reads. */
+static cvy_status transfer(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes,
+                           const void *src, void *dst, cvy_event *wait, cvy_event **event) {
+  cvy_status status = CVY_OK;
+  cvy_device_beat(queue->device);
+  const cl_bool blocks = event ? CL_FALSE : CL_TRUE;
+  cl_uint n;
+  const cl_event *list;
+  cl_event made, *const at = event ? &made : NULL;
+  CVY_TRY(range_check(queue, buffer, offset_bytes, size_bytes, dst ? "a read" : "a write"));
+  CVY_TRY(cvy_event_list(queue, wait, &n, &list));
+  if (size_bytes == 0) return event ? cvy_queue_marker(queue, event) : CVY_OK;
+  if (dst)
+    CVY_CL(queue->device->label,
+           clEnqueueReadBuffer(queue->cl, buffer->cl, blocks, offset_bytes, size_bytes, dst, n, list, at));
+  else if (!queue->device->is_dry_run || event) /* a dry run's buffers hold nothing, and a plan counts no constants */
+    CVY_CL(queue->device->label,
+           clEnqueueWriteBuffer(queue->cl, buffer->cl, blocks, offset_bytes, size_bytes, src, n, list, at));
+  if (event) CVY_TRY(keep_event(queue, made, dst ? "read" : "write", size_bytes, event));
+fail:
+  cvy_device_beat(queue->device);
   return status;
 }
 
 cvy_status cvy_buffer_write(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes,
                             const void *src, cvy_event *wait, cvy_event **event) {
-  cvy_status status = CVY_OK;
-  cvy_device_beat(queue->device);
-  cl_uint n;
-  const cl_event *list;
-  cl_event made;
-  CVY_TRY(range_check(queue, buffer, offset_bytes, size_bytes, "a write"));
-  if (queue->device->dry_run && !event) return CVY_OK; /* its buffers hold nothing, and a plan counts no constants */
-  CVY_TRY(cvy_event_list(queue, wait, &n, &list));
-  if (size_bytes == 0 && !event) return CVY_OK;
-  if (size_bytes == 0) return cvy_queue_marker(queue, event);
-  CVY_CL(queue->device->label, clEnqueueWriteBuffer(queue->cl, buffer->cl, event ? CL_FALSE : CL_TRUE, offset_bytes,
-                                                    size_bytes, src, n, list, event ? &made : NULL));
-  if (event) CVY_TRY(keep_event(queue, made, "write", size_bytes, event));
-fail:
-  cvy_device_beat(queue->device);
-  return status;
+  return transfer(queue, buffer, offset_bytes, size_bytes, src, NULL, wait, event);
 }
 
 cvy_status cvy_buffer_read(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, void *dst,
                            cvy_event *wait, cvy_event **event) {
-  cvy_status status = CVY_OK;
-  cvy_device_beat(queue->device);
-  cl_uint n;
-  const cl_event *list;
-  cl_event made;
-  CVY_TRY(range_check(queue, buffer, offset_bytes, size_bytes, "a read"));
-  CVY_TRY(cvy_event_list(queue, wait, &n, &list));
-  if (size_bytes == 0 && !event) return CVY_OK;
-  if (size_bytes == 0) return cvy_queue_marker(queue, event);
-  CVY_CL(queue->device->label, clEnqueueReadBuffer(queue->cl, buffer->cl, event ? CL_FALSE : CL_TRUE, offset_bytes,
-                                                   size_bytes, dst, n, list, event ? &made : NULL));
-  if (event) CVY_TRY(keep_event(queue, made, "read", size_bytes, event));
-fail:
-  cvy_device_beat(queue->device);
-  return status;
+  return transfer(queue, buffer, offset_bytes, size_bytes, NULL, dst, wait, event);
 }
 
 cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes,
@@ -235,12 +228,12 @@ cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_b
   CVY_REQUIRE(offset_bytes % 4 == 0 && size_bytes % 4 == 0, CVY_E_ARGUMENT,
               "%s: a fill of %zu bytes at %zu: both must be multiples of 4", queue->device->label, size_bytes,
               offset_bytes);
-  if (device->dry_run) return cvy_dry_run_note(device, "", "fill", NULL, NULL, 0, size_bytes);
+  if (device->is_dry_run) return observe(queue, CVY_COMMAND_KERNEL, "fill", size_bytes, NULL);
   for (size_t done = 0; done < size_bytes; done += FILL_PIECE_BYTES) {
     const size_t piece = size_bytes - done < FILL_PIECE_BYTES ? size_bytes - done : FILL_PIECE_BYTES;
     CVY_CL(device->label, clEnqueueFillBuffer(queue->cl, buffer->cl, &pattern, sizeof pattern, offset_bytes + done,
-                                              piece, 0, NULL, cvy_profile_notes(device) ? &made : NULL));
-    CVY_TRY(note_times(queue, CVY_COMMAND_KERNEL, "fill", piece, made));
+                                              piece, 0, NULL, cvy_device_wants_events(device) ? &made : NULL));
+    CVY_TRY(observe(queue, CVY_COMMAND_KERNEL, "fill", piece, made));
   }
 fail:
   cvy_device_beat(queue->device);
@@ -256,10 +249,10 @@ cvy_status cvy_buffer_copy(cvy_queue *queue, cvy_buffer *src, size_t src_offset,
   CVY_TRY(range_check(queue, src, src_offset, size_bytes, "a copy"));
   CVY_TRY(range_check(queue, dst, dst_offset, size_bytes, "a copy"));
   if (size_bytes == 0) return CVY_OK;
-  if (device->dry_run) return cvy_dry_run_note(device, "", "copy", NULL, NULL, 0, 2 * size_bytes);
+  if (device->is_dry_run) return observe(queue, CVY_COMMAND_KERNEL, "copy", 2 * size_bytes, NULL);
   CVY_CL(device->label, clEnqueueCopyBuffer(queue->cl, src->cl, dst->cl, src_offset, dst_offset, size_bytes, 0, NULL,
-                                            cvy_profile_notes(device) ? &made : NULL));
-  CVY_TRY(note_times(queue, CVY_COMMAND_KERNEL, "copy", size_bytes, made));
+                                            cvy_device_wants_events(device) ? &made : NULL));
+  CVY_TRY(observe(queue, CVY_COMMAND_KERNEL, "copy", size_bytes, made));
 fail:
   cvy_device_beat(queue->device);
   return status;
@@ -292,8 +285,8 @@ cvy_status cvy_buffer_unmap(cvy_queue *queue, cvy_buffer *buffer, void *host) {
   cvy_device_beat(queue->device);
   cl_event made = NULL;
   CVY_CL(queue->device->label, clEnqueueUnmapMemObject(queue->cl, buffer->cl, host, 0, NULL,
-                                                       cvy_profile_notes(queue->device) ? &made : NULL));
-  CVY_TRY(note_times(queue, CVY_COMMAND_TRANSFER, "unmap", 0, made));
+                                                       cvy_device_wants_events(queue->device) ? &made : NULL));
+  CVY_TRY(observe(queue, CVY_COMMAND_TRANSFER, "unmap", 0, made));
 fail:
   cvy_device_beat(queue->device);
   return status;

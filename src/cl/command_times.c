@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "src/base/clock.h"
-#include "src/cl/dry_run_notes.h"
+#include "src/cl/opencl.h"
 
 typedef struct profiled {
   cl_event event, before; /* before NULL: the command's own times; else from the end of `before` to that of `event` */
@@ -25,7 +25,8 @@ struct cvy_profile {
   event_list fresh[CVY_QUEUES], taken[CVY_QUEUES];
   char **names; /* of kernels: they outlive the kernels */
   size_t n_names, names_capacity;
-  cl_mem marks; /* cvy_profile_mark fills it, MARK_BYTES for each queue */
+  cl_mem marks;                 /* mark() fills it, MARK_BYTES for each queue */
+  cl_event library[CVY_QUEUES]; /* the mark of cvy_profile_begin; NULL: no library is at work */
 };
 
 enum { MARK_BYTES = 64, LIST_FIRST = 256, NAMES_FIRST = 64 };
@@ -39,40 +40,24 @@ static _Thread_local struct {
 } now = {CVY_SCOPE_NONE, -1, true};
 
 void cvy_profile_scope(cvy_device *device, int scope) {
-  if (device->profiling) now.scope = scope;
-  if (device->dry_run) cvy_dry_run_scope(device, scope);
+  if (device->observer) now.scope = scope;
 }
+
+int cvy_profile_get_scope(void) { return now.scope; }
 
 void cvy_profile_step(cvy_device *device, long step, bool noted) {
   if (device->profiling) now.step = step, now.noted = noted;
 }
 
-bool cvy_profile_notes(const cvy_device *device) { return device->profiling && now.noted; }
-
 /* ---- noting events ---- */
+
+static bool is_noted(void) { return now.noted; }
 
 /* Makes room for one more. */
 static bool list_has_room(event_list *list) {
   profiled *const items = cvy_grow(list->items, list->n, &list->capacity, LIST_FIRST, sizeof *items);
   if (items) list->items = items;
   return items != NULL;
-}
-
-cvy_status cvy_profile_create(cvy_device *device) {
-  cvy_status status = CVY_OK;
-  bool room = true;
-  device->profile = cvy_calloc(1, sizeof *device->profile);
-  CVY_REQUIRE(device->profile, CVY_E_MEMORY, "%s: no memory for the times of commands", device->label);
-  pthread_mutex_init(&device->profile->lock, NULL);
-  for (int q = 0; q < CVY_QUEUES; q++)
-    room = list_has_room(&device->profile->fresh[q]) && list_has_room(&device->profile->taken[q]) && room;
-  CVY_REQUIRE(room, CVY_E_MEMORY, "%s: no memory for the times of commands", device->label);
-  cl_int code;
-  device->profile->marks = clCreateBuffer(device->context, CL_MEM_READ_WRITE, CVY_QUEUES * MARK_BYTES, NULL, &code);
-  if (code != CL_SUCCESS) device->profile->marks = NULL;
-  CVY_CL_CODE(device->label, code, "clCreateBuffer");
-fail:
-  return status;
 }
 
 static cvy_queue_kind kind_of(const cvy_queue *queue) {
@@ -84,11 +69,12 @@ static cvy_queue_kind kind_of(const cvy_queue *queue) {
 
 /* A fill, since every driver reports when it ended. For a marker or a barrier NVIDIA's driver reports 0, others
  * CL_PROFILING_INFO_NOT_AVAILABLE. */
-cvy_status cvy_profile_mark(cvy_queue *queue, cl_event *event) {
+static cvy_status mark(cvy_queue *queue, cl_event *event) {
   cvy_status status = CVY_OK;
+  const struct cvy_profile *const p = queue->device->observer_data;
   const cl_uint zero = 0;
   *event = NULL;
-  CVY_CL(queue->device->label, clEnqueueFillBuffer(queue->cl, queue->device->profile->marks, &zero, sizeof zero,
+  CVY_CL(queue->device->label, clEnqueueFillBuffer(queue->cl, p->marks, &zero, sizeof zero,
                                                    (size_t)kind_of(queue) * MARK_BYTES, sizeof zero, 0, NULL, event));
 fail:
   return status;
@@ -123,24 +109,23 @@ static const char *keep_name(struct cvy_profile *p, const char *name) {
   return copy;
 }
 
-static cvy_status keep(cvy_queue *queue, cvy_command_kind kind, const char *name, size_t bytes, cl_event event,
-                       cl_event before) {
+static cvy_status keep(cvy_queue *queue, const cvy_enqueued *command, cl_event event, cl_event before) {
   cvy_status status = CVY_OK;
-  struct cvy_profile *const p = queue->device->profile;
+  struct cvy_profile *const p = queue->device->observer_data;
   const cvy_queue_kind which = kind_of(queue);
   const uint64_t enqueued_ns = cvy_clock_ns();
   pthread_mutex_lock(&p->lock);
-  const char *const kept = keep_name(p, name);
+  const char *const kept = keep_name(p, command->name);
   profiled *const entry = kept ? list_add(&p->fresh[which]) : NULL;
   if (entry) {
     *entry = (profiled){.event = event,
                         .before = before,
                         .command = {.name = kept,
-                                    .kind = kind,
+                                    .kind = command->kind,
                                     .queue = which,
                                     .scope = now.scope,
                                     .step = now.step,
-                                    .bytes = bytes,
+                                    .bytes = command->bytes,
                                     .enqueued_ns = enqueued_ns}};
     (void)clRetainEvent(event);
     if (before) (void)clRetainEvent(before);
@@ -151,33 +136,31 @@ fail:
   return status;
 }
 
-cvy_status cvy_profile_add(cvy_queue *queue, cvy_command_kind kind, const char *name, size_t bytes, cl_event event) {
-  return cvy_profile_notes(queue->device) ? keep(queue, kind, name, bytes, event, NULL) : CVY_OK;
-}
-
-cvy_status cvy_profile_begin(cvy_queue *queue, cl_event *before) {
+/* A command without an event ends with a mark behind it: a wait, and what a library has enqueued since cvy_profile_begin.
+ */
+static cvy_status note_command(cvy_queue *queue, const cvy_enqueued *command) {
   cvy_status status = CVY_OK;
-  *before = NULL;
-  if (cvy_profile_notes(queue->device)) CVY_TRY(cvy_profile_mark(queue, before));
+  struct cvy_profile *const p = queue->device->observer_data;
+  cl_event made = NULL, before = NULL;
+  if (!is_noted()) return CVY_OK;
+  if (!command->event) {
+    before = p->library[kind_of(queue)], p->library[kind_of(queue)] = NULL;
+    CVY_TRY(mark(queue, &made));
+  }
+  CVY_TRY(keep(queue, command, made ? made : command->event, before));
 fail:
+  if (made) clReleaseEvent(made);
+  if (before) clReleaseEvent(before);
   return status;
 }
 
-cvy_status cvy_profile_end(cvy_queue *queue, const char *name, cl_event before) {
-  cvy_status status = CVY_OK;
-  cl_event event = NULL;
-  if (!before) return CVY_OK;
-  CVY_TRY(cvy_profile_mark(queue, &event));
-  CVY_TRY(keep(queue, CVY_COMMAND_KERNEL, name, 0, event, before));
-fail:
-  if (event) clReleaseEvent(event);
-  clReleaseEvent(before);
-  return status;
+cvy_status cvy_profile_begin(cvy_queue *queue) {
+  struct cvy_profile *const p = queue->device->observer_data;
+  return cvy_device_wants_events(queue->device) ? mark(queue, &p->library[kind_of(queue)]) : CVY_OK;
 }
 
-void cvy_profile_destroy(cvy_device *device) {
-  struct cvy_profile *const p = device->profile;
-  if (!p) return;
+static void profile_destroy(void *data) {
+  struct cvy_profile *const p = data;
   for (int q = 0; q < CVY_QUEUES; q++) {
     list_clear(&p->fresh[q]);
     list_clear(&p->taken[q]);
@@ -189,14 +172,31 @@ void cvy_profile_destroy(cvy_device *device) {
   if (p->marks) clReleaseMemObject(p->marks);
   pthread_mutex_destroy(&p->lock);
   cvy_free(p);
-  device->profile = NULL;
+}
+
+cvy_status cvy_profile_create(cvy_device *device) {
+  static const cvy_observer observer = {.wants_events = is_noted, .command = note_command, .destroy = profile_destroy};
+  cvy_status status = CVY_OK;
+  bool room = true;
+  struct cvy_profile *const p = cvy_calloc(1, sizeof *p);
+  CVY_REQUIRE(p, CVY_E_MEMORY, "%s: no memory for the times of commands", device->label);
+  pthread_mutex_init(&p->lock, NULL);
+  device->observer = &observer, device->observer_data = p;
+  for (int q = 0; q < CVY_QUEUES; q++) room = list_has_room(&p->fresh[q]) && list_has_room(&p->taken[q]) && room;
+  CVY_REQUIRE(room, CVY_E_MEMORY, "%s: no memory for the times of commands", device->label);
+  cl_int code;
+  p->marks = clCreateBuffer(device->context, CL_MEM_READ_WRITE, CVY_QUEUES * MARK_BYTES, NULL, &code);
+  if (code != CL_SUCCESS) p->marks = NULL;
+  CVY_CL_CODE(device->label, code, "clCreateBuffer");
+fail:
+  return status;
 }
 
 /* ---- delivering times ---- */
 
 static cvy_status move_fresh(cvy_device *device) {
   cvy_status status = CVY_OK;
-  struct cvy_profile *const p = device->profile;
+  struct cvy_profile *const p = device->observer_data;
   pthread_mutex_lock(&p->lock);
   for (int q = 0; q < CVY_QUEUES; q++) {
     event_list *const from = &p->fresh[q], *const to = &p->taken[q];
@@ -264,9 +264,10 @@ fail:
 
 cvy_status cvy_profile_take(cvy_device *device, cvy_profile_fn sink, void *user) {
   cvy_status status = CVY_OK;
-  if (!device->profile) return CVY_OK;
+  struct cvy_profile *const p = device->observer_data;
+  if (!device->profiling) return CVY_OK;
   CVY_TRY(move_fresh(device));
-  for (int q = 0; q < CVY_QUEUES; q++) CVY_TRY(take_list(device, &device->profile->taken[q], sink, user));
+  for (int q = 0; q < CVY_QUEUES; q++) CVY_TRY(take_list(device, &p->taken[q], sink, user));
 fail:
   return status;
 }
@@ -279,28 +280,29 @@ cvy_status cvy_profile_collect(cvy_device *device, cvy_profile_fn sink, void *us
   CVY_TRY(cvy_profile_take(device, sink, user));
 fail:
   /* drops the commands after a failure, too: their times would come twice */
-  for (int q = 0; device->profile && q < CVY_QUEUES; q++) list_clear(&device->profile->taken[q]);
+  for (int q = 0; device->profiling && q < CVY_QUEUES; q++)
+    list_clear(&((struct cvy_profile *)device->observer_data)->taken[q]);
   return status;
 }
 
 cvy_status cvy_profile_clocks(cvy_device *device, cvy_clock_pair *out) {
   cvy_status status = CVY_OK;
-  cl_event mark = NULL;
+  cl_event made = NULL;
   cl_ulong queued, end;
   CVY_REQUIRE(device->profiling, CVY_E_ARGUMENT, "%s: times are asked for, but it was opened without profiling",
               device->label);
   cvy_device_beat(device);
   out->host_before = cvy_clock_ns();
-  CVY_TRY(cvy_profile_mark(&device->compute, &mark));
+  CVY_TRY(mark(&device->compute, &made));
   out->host_enqueued = cvy_clock_ns();
   CVY_CL(device->label, clFlush(device->compute.cl));
-  CVY_CL(device->label, clWaitForEvents(1, &mark));
+  CVY_CL(device->label, clWaitForEvents(1, &made));
   out->host_done = cvy_clock_ns();
-  CVY_CL(device->label, clGetEventProfilingInfo(mark, CL_PROFILING_COMMAND_QUEUED, sizeof queued, &queued, NULL));
-  CVY_CL(device->label, clGetEventProfilingInfo(mark, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL));
+  CVY_CL(device->label, clGetEventProfilingInfo(made, CL_PROFILING_COMMAND_QUEUED, sizeof queued, &queued, NULL));
+  CVY_CL(device->label, clGetEventProfilingInfo(made, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL));
   out->queued_ns = queued, out->end_ns = end;
 fail:
-  if (mark) clReleaseEvent(mark);
+  if (made) clReleaseEvent(made);
   cvy_device_beat(device);
   return status;
 }

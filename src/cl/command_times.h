@@ -10,12 +10,6 @@
 
 #include "src/cl/opened_device.h"
 
-typedef enum cvy_command_kind {
-  CVY_COMMAND_KERNEL,   /* launches, fills and copies on the device */
-  CVY_COMMAND_TRANSFER, /* write, read, map, unmap */
-  CVY_COMMAND_WAIT      /* a queue held until a command of the other queue is done */
-} cvy_command_kind;
-
 typedef enum cvy_queue_kind { CVY_QUEUE_COMPUTE, CVY_QUEUE_TRANSFER, CVY_QUEUE_UPLOAD, CVY_QUEUES } cvy_queue_kind;
 
 enum { CVY_SCOPE_NONE = -1 };
@@ -34,6 +28,8 @@ typedef struct cvy_command {
  * (nn/instance.h, times/timeline.h), and whether these commands are noted. At first CVY_SCOPE_NONE, step -1, noted. */
 void cvy_profile_scope(cvy_device *device, int scope);
 void cvy_profile_step(cvy_device *device, long step, bool noted);
+/* The scope of the calling thread. */
+int cvy_profile_get_scope(void);
 
 typedef void (*cvy_profile_fn)(void *user, const cvy_command *command);
 /* Waits until all queues are empty, hands all commands to the sink, those of each queue in the order of enqueuing, and
@@ -48,5 +44,12 @@ typedef struct cvy_clock_pair {
   uint64_t host_before, host_enqueued, host_done, queued_ns, end_ns;
 } cvy_clock_pair;
 cvy_status cvy_profile_clocks(cvy_device *device, cvy_clock_pair *out);
+
+/* In front of commands that a library enqueues and whose events it keeps: the queue's next command that is observed
+ * without an event has the time from here on. */
+cvy_status cvy_profile_begin(cvy_queue *queue);
+
+/* [device_open.c] Observes the commands of a device that is opened with profiling. */
+cvy_status cvy_profile_create(cvy_device *device);
 
 #endif

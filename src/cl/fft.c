@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "src/base/env.h"
+#include "src/cl/command_times.h"
 #include "src/cl/opencl.h"
 
 typedef size_t plan_handle;
@@ -251,7 +252,6 @@ static cvy_status transform(cvy_queue *queue, const cvy_fft_plan *plan, bool for
                             cvy_buffer *temp) {
   cvy_status status = CVY_OK;
   cvy_device *const device = queue->device;
-  cl_event before = NULL;
   CVY_REQUIRE(in->device == device && out->device == device && (!temp || temp->device == device), CVY_E_ARGUMENT,
               "%s: a transform wants buffers of this device", device->label);
   const size_t real = (size_t)plan->planes * (size_t)plan->h * (size_t)plan->w * sizeof(float),
@@ -262,14 +262,14 @@ static cvy_status transform(cvy_queue *queue, const cvy_fft_plan *plan, bool for
               device->label, plan->planes, plan->h, plan->w, real, spectrum, plan->temp_bytes,
               forward ? in->size_bytes : out->size_bytes, forward ? out->size_bytes : in->size_bytes,
               temp ? temp->size_bytes : 0);
-  CVY_TRY(cvy_profile_begin(queue, &before));
+  CVY_TRY(cvy_profile_begin(queue));
   cvy_device_beat(device);
   pthread_mutex_lock(&lock);
   const int code = fft.enqueue(forward ? plan->forward : plan->backward, forward ? FORWARD : BACKWARD, 1, &queue->cl, 0,
                                NULL, NULL, &in->cl, &out->cl, temp ? temp->cl : NULL);
   pthread_mutex_unlock(&lock);
   cvy_device_beat(device);
-  CVY_TRY(cvy_profile_end(queue, "clfft", before));
+  CVY_TRY(cvy_queue_observe(queue, &(cvy_enqueued){.kind = CVY_COMMAND_KERNEL, .name = "clfft"}));
   CVY_REQUIRE(code == 0, status_of(code), "%s: clFFT's %d transforms of %dx%d failed: %s (%d)", device->label,
               plan->planes, plan->h, plan->w, error_name(code), code);
 fail:

@@ -9,7 +9,6 @@
 #include "src/cl/compile/compile_faults.h"
 #include "src/cl/compile/compilers.h"
 #include "src/cl/compile/program.h"
-#include "src/cl/dry_run_notes.h"
 
 static atomic_long n_launched, n_kernels, n_run;
 static atomic_ulong first_forward_ns;
@@ -92,7 +91,7 @@ cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *n
   kernel->name = cvy_strdup(name);
   CVY_REQUIRE(kernel->file && kernel->name, CVY_E_MEMORY, "no memory for the kernel %s", name);
   kernel->is_forward = strstr(name, "forward") != NULL;
-  if (device->dry_run) goto done;
+  if (device->is_dry_run) goto done;
   CVY_TRY(cvy_program_options(device, defines, n_defines, &options));
   CVY_TRY(cvy_compile_fault_check(device, file, name, options.data));
   kernel->options = options.data;
@@ -186,8 +185,13 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
   cvy_device_beat(device);
   CVY_REQUIRE(kernel->device == device, CVY_E_ARGUMENT, "%s: %s:%s belongs to another device (%s)", device->label,
               kernel->file, kernel->name, kernel->device->label);
-  if (device->dry_run)
-    return grid.global[0] ? cvy_dry_run_note(device, kernel->file, kernel->name, &grid, args, n_args, 0) : CVY_OK;
+  cvy_enqueued seen = {.kind = CVY_COMMAND_KERNEL,
+                       .file = kernel->file,
+                       .name = kernel->name,
+                       .grid = &grid,
+                       .args = args,
+                       .n_args = n_args};
+  if (device->is_dry_run) return grid.global[0] ? cvy_queue_observe(queue, &seen) : CVY_OK;
   CVY_TRY(cvy_kernel_make(kernel));
   CVY_REQUIRE(n_args == (int)kernel->n_args, CVY_E_ARGUMENT, "%s: %s:%s got %d arguments, it has %u", device->label,
               kernel->file, kernel->name, n_args, kernel->n_args);
@@ -207,7 +211,7 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
   if (device->capabilities.cpu_shaped) CVY_TRY(turn_row(kernel, &grid));
   for (int i = 1; i < 3; i++)
     if (grid.global[i] > 1 || grid.local[i] > 1 || kernel->required[i] > 1) dims = (cl_uint)i + 1;
-  const bool wants_event = event || cvy_profile_notes(device) || !kernel->launched;
+  const bool wants_event = event || cvy_device_wants_events(device) || !kernel->launched;
   const cl_int code = clEnqueueNDRangeKernel(queue->cl, kernel->cl, dims, NULL, grid.global,
                                              grid.local[0] ? grid.local : NULL, 0, NULL, wants_event ? &made : NULL);
   if (code != CL_SUCCESS) made = NULL;
@@ -224,7 +228,8 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
   if (!kernel->launched && clSetEventCallback(made, CL_COMPLETE, first_run_ended, NULL) != CL_SUCCESS)
     atomic_fetch_add(&n_run, 1);
   kernel->launched = true;
-  if (cvy_profile_notes(device)) CVY_TRY(cvy_profile_add(queue, CVY_COMMAND_KERNEL, kernel->name, 0, made));
+  seen.event = made;
+  CVY_TRY(cvy_queue_observe(queue, &seen));
   if (event) {
     const cl_event given = made;
     made = NULL;

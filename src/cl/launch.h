@@ -44,13 +44,12 @@ typedef struct cvy_grid {
 cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const cvy_arg *args, int n_args,
                       cvy_event **event);
 
-/* The planned cost of a launch. Call in front of it: a device on paper (dry_run.h) notes it, others ignore it. */
+/* The planned cost of a launch. */
 typedef struct cvy_launch_work {
   double seconds, fma, bytes; /* multiply-adds; bytes of memory read and written */
   double compute_s, moved; /* of products at the whole rate; bytes by which the time is planned, cached ones in part */
   int resident;            /* work-groups that a compute unit holds at once, 0: not counted */
 } cvy_launch_work;
-void cvy_launch_expect(cvy_queue *queue, const cvy_launch_work *work);
 
 #define CVY_LAUNCH(queue, kernel, grid, ...)                            \
   cvy_launch((queue), (kernel), (grid), (const cvy_arg[]){__VA_ARGS__}, \

@@ -13,7 +13,7 @@
 #include "src/base/mem.h"
 #include "src/base/sync.h"
 #include "src/base/text.h"
-#include "src/cl/launch.h"
+#include "src/cl/opened_device.h"
 
 /* "CL_OUT_OF_RESOURCES"; "unknown error" for others. */
 const char *cvy_cl_error_name(cl_int code);
@@ -68,6 +68,24 @@ struct cvy_kernel {
   size_t static_local_bytes; /* __local arrays of the kernel, without arguments */
 };
 
+/* A command, as its queue gets it. */
+typedef struct cvy_enqueued {
+  cvy_command_kind kind;
+  const char *file, *name;     /* of a kernel; file NULL: another command */
+  const struct cvy_grid *grid; /* of a launch, with its arguments */
+  const struct cvy_arg *args;
+  int n_args;
+  size_t bytes;
+  cl_event event; /* NULL: the command has none, or it is not wanted */
+} cvy_enqueued;
+
+/* Sees the commands of a device: their times are noted (command_times.c), or a plan is made of them (dry_run.c). */
+typedef struct cvy_observer {
+  bool (*wants_events)(void); /* with profiling: of commands that the calling thread enqueues */
+  cvy_status (*command)(cvy_queue *queue, const cvy_enqueued *command);
+  void (*destroy)(void *data);
+} cvy_observer;
+
 /* The result of trying a library on a device. */
 typedef struct cvy_probe {
   bool done, good;
@@ -80,17 +98,18 @@ struct cvy_device {
   char label[160];
   cl_device_id id; /* the sub-device if is_part */
   bool is_part, profiling;
+  bool is_dry_run;            /* no driver: nothing is enqueued */
   bool kernel_facts_wrong;    /* its driver reports wrong sizes of a kernel (device_open.c) */
   bool reads_header;          /* its compiler reads clang's opencl-c.h for every program (program.c) */
   bool waits_asleep;          /* cvy_device_wait_asleep */
-  atomic_ulong usual_wait_ns; /* queue.c: mean of such waits, the later ones weigh more */
+  atomic_ulong usual_wait_ns; /* opened_device.c: mean of such waits, the later ones weigh more */
   bool keeps_programs;        /* its driver caches compiled programs on the disk: we save no binaries (program.c) */
   cl_context context;
   cvy_queue compute, transfer, upload;
   struct {
     cvy_mutex lock;
     cvy_event *spare;           /* to be used again */
-  } events;                     /* queue.c */
+  } events;                     /* opened_device.c */
   cvy_mutex args_lock;          /* kernel_args.c: which arguments hold which buffers */
   struct cvy_program *programs; /* live until the device is closed */
   struct {
@@ -98,14 +117,14 @@ struct cvy_device {
     cvy_kernel *first;   /* the noted ones, in order of need */
     cvy_kernel **behind; /* where the next one goes */
   } noted;
-  unsigned long n_refused;     /* compile_faults.h */
-  cvy_pulse *pulse;            /* NULL: no watchdog looks at the device */
-  atomic_long children;        /* buffers, kernels and events that are alive */
-  struct cvy_profile *profile; /* command_times.c; NULL without profiling */
+  unsigned long n_refused;      /* compile_faults.h */
+  cvy_pulse *pulse;             /* NULL: no watchdog looks at the device */
+  const cvy_observer *observer; /* NULL: none */
+  void *observer_data;
+  atomic_long children; /* buffers, kernels and events that are alive */
   cvy_matrix_state matrix;
   cvy_device_rates rates;
   cvy_simt_constants simt;
-  struct cvy_dry_run *dry_run; /* dry_run.c; NULL: there is a device */
   struct {
     bool used;
     cvy_probe works[4];
@@ -129,6 +148,15 @@ static inline void cvy_device_park_if_abandoned(const cvy_device *device) {
     cvy_thread_park();
 }
 
+static inline bool cvy_device_wants_events(const cvy_device *device) {
+  return device->profiling && device->observer->wants_events();
+}
+/* The command was enqueued, or would be on a device without a driver. */
+static inline cvy_status cvy_queue_observe(cvy_queue *queue, const cvy_enqueued *command) {
+  const cvy_observer *const observer = queue->device->observer;
+  return observer ? observer->command(queue, command) : CVY_OK;
+}
+
 struct cvy_buffer {
   cvy_device *device;
   cl_mem cl;
@@ -138,20 +166,9 @@ struct cvy_buffer {
   cvy_arg_slot *holders; /* kernel_args.c: kernels' arguments that were last set to it; under device->args_lock */
 };
 
-/* command_times.c: the commands of a device opened with profiling. `notes`: the calling thread's are noted now.
- * `add` takes a reference of its own to the event, for cvy_profile_take; it does nothing where they are not. */
-cvy_status cvy_profile_create(cvy_device *device);
-bool cvy_profile_notes(const cvy_device *device);
-cvy_status cvy_profile_add(cvy_queue *queue, cvy_command_kind kind, const char *name, size_t bytes, cl_event event);
-/* With profiling: enqueues a command that ends when all earlier ones of the queue have; the caller releases it. */
-cvy_status cvy_profile_mark(cvy_queue *queue, cl_event *event);
-/* Around calls of a library, which does not give us its events: where commands are noted they enqueue a mark before and
- * behind its commands; else `begin` gives NULL. `end` takes `before` over. */
-cvy_status cvy_profile_begin(cvy_queue *queue, cl_event *before);
-cvy_status cvy_profile_end(cvy_queue *queue, const char *name, cl_event before);
-void cvy_profile_destroy(cvy_device *device);
+/* opened_device.c: frees the events that are kept for use. */
 void cvy_events_forget(cvy_device *device);
-/* queue.c: wraps `cl` (takes it over, also on failure). */
+/* Wraps `cl` (takes it over, also on failure). */
 cvy_status cvy_event_wrap(cvy_queue *queue, cl_event cl, const char *name, cvy_event **out);
 /* The event as wait list of a command on `queue`: *n is 0 or 1. Flushes the event's queue if it is another one. */
 cvy_status cvy_event_list(cvy_queue *queue, cvy_event *event, cl_uint *n, const cl_event **list);

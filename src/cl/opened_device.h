@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * An OpenCL device of the list (convoy/device.h), opened for use: a context, three in-order queues, programs. Only
- * src/cl includes OpenCL headers; all other layers see the opaque types here. */
+ * An opened OpenCL device (device_open.h): a context, three in-order queues, programs. Only src/cl includes OpenCL
+ * headers; other layers see the opaque types here. */
 #ifndef CVY_CL_OPENED_DEVICE_H
 #define CVY_CL_OPENED_DEVICE_H
 
@@ -27,8 +27,7 @@ const char *cvy_device_label(const cvy_device *device);
 cvy_device_rates *cvy_device_get_rates(cvy_device *device);
 /* Borrowed; may be changed before anything is planned. */
 cvy_simt_constants *cvy_device_get_constants(cvy_device *device);
-/* src/ops/conv2d/math.c's results of testing the device's matrix instructions; they last as long as the device is
- * open. */
+/* Results of src/ops/conv2d/math.c's test of the device's matrix instructions. */
 typedef struct cvy_matrix_state {
   bool tried, works, warned;
 } cvy_matrix_state;
@@ -54,14 +53,21 @@ static inline bool cvy_pulse_beat(cvy_pulse *pulse) {
   /* release: the watchdog may free objects that the thread has read before it abandons the thread */
   return !(atomic_fetch_add_explicit(&pulse->beats, 1, memory_order_release) & CVY_PULSE_ABANDONED);
 }
-/* Threads that wait for the device's commands sleep from now on and ask in between. Without it they wait in the driver,
- * and the drivers of NVIDIA and of Intel's graphics cards keep a core busy meanwhile. A wait ends later by up to 1/64
- * of the usual one. Before other threads use the device. */
+
+/* Threads that wait for the device's commands now sleep between looks at their state, and a wait ends later by up to
+ * 1/64 of the usual one. Otherwise they wait in the driver, and those of NVIDIA and of Intel's graphics cards keep a
+ * core busy. Before other threads use the device. */
 void cvy_device_wait_asleep(cvy_device *device);
 /* [watchdog] Abandons the device for good: threads that are inside its calls stop when the calls return. False: `beats`
  * is not `seen` any more, and nothing changes. *objects: how many are never released, programs not counted; 0 if device
  * is NULL, because a thread is opening or closing it. cvy_devices_abandoned counts the device. */
 bool cvy_device_abandon(const cvy_device *device, cvy_pulse *pulse, unsigned long seen, long *objects);
+
+typedef enum cvy_command_kind {
+  CVY_COMMAND_KERNEL,   /* launches, fills and copies on the device */
+  CVY_COMMAND_TRANSFER, /* write, read, map, unmap */
+  CVY_COMMAND_WAIT      /* a queue held until a command of the other queue is done */
+} cvy_command_kind;
 
 /* Submits what is enqueued, without waiting. */
 cvy_status cvy_queue_flush(cvy_queue *queue);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "convoy/compile.h"
+#include "src/cl/buffer.h"
 #include "src/cl/compile/compilers.h"
 #include "src/cl/compile/program.h"
 #include "src/cl/devices/devices.h"

@@ -6,9 +6,10 @@
 
 #include "src/base/env.h"
 #include "src/cl/blas.h"
+#include "src/cl/command_times.h"
 #include "src/cl/compile/program.h"
 #include "src/cl/fft.h"
-#include "src/cl/dry_run_notes.h"
+#include "src/cl/opencl.h"
 
 /* Headers of extensions may be older than drivers. */
 enum { COMPUTE_CAPABILITY_MAJOR_NV = 0x4000, SIMD_PER_COMPUTE_UNIT_AMD = 0x4040, SUB_GROUP_SIZES_INTEL = 0x4108 };
@@ -175,8 +176,7 @@ void cvy_device_close(cvy_device **p) {
   if (device->upload.cl) clFinish(device->upload.cl);
   cvy_events_forget(device);
   cvy_mutex_end(&device->args_lock);
-  cvy_dry_run_destroy(device);
-  cvy_profile_destroy(device);
+  if (device->observer) device->observer->destroy(device->observer_data);
   cvy_programs_destroy(device);
   cvy_blas_forget(device);
   cvy_fft_forget(device);
