@@ -3,7 +3,8 @@
 #ifndef CVY_OPS_CONV2D_CONV2D_ALGORITHM_H
 #define CVY_OPS_CONV2D_CONV2D_ALGORITHM_H
 
-#include "src/ops/conv2d/conv2d.h"
+#include "src/cl/launch.h"
+#include "src/ops/conv2d/conv2d_params.h"
 
 /* The smaller of two numbers, which fits an int. */
 static inline int cvy_conv_smaller(int64_t a, int64_t b) { return (int)(a < b ? a : b); }

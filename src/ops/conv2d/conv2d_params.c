@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * Words for algorithms, passes and choices, for users, logs and checkpoints. */
+#include "src/ops/conv2d/conv2d_params.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "src/base/text.h"
-#include "src/ops/conv2d/conv2d.h"
 
 static const char *const algo_names[CVY_CONV_ALGOS] = {"auto",      "direct", "winograd2", "winograd2_fused",
                                                        "winograd4", "gemm",   "fft"};
