@@ -14,39 +14,14 @@ struct cvy_conv2d {
   cvy_device *device;
   cvy_conv2d_params params;
   cvy_shape y;
-  const cvy_conv_algorithm *algorithm[CVY_CONV_PASSES]; /* NULL: this pass never runs */
   cvy_conv_choice choice[CVY_CONV_PASSES];
-  void *state[CVY_CONV_PASSES];
+  cvy_conv_job *pass[CVY_CONV_PASSES]; /* NULL: this pass never runs */
   size_t workspace_bytes;
 };
 
-bool cvy_conv_is_plain(const cvy_conv2d_params *p, bool more, const char **why) {
-  const char *reason = NULL;
-  if (cvy_conv_groups(p) > 1) reason = "these kernels know no groups";
-  else if (cvy_conv_dilation_h(p) > 1 || cvy_conv_dilation_w(p) > 1) reason = "these kernels know no dilation";
-  else if (!more && (p->pad_more_h || p->pad_more_w)) reason = "these kernels want the same padding on both sides";
-  if (why && reason) *why = reason;
-  return !reason;
-}
-
-/* In order of preference. direct_simt takes every shape without groups and dilation on every device, grouped those that
- * have some. */
-static const cvy_conv_algorithm *const algorithms[] = {&cvy_conv_direct_cpu,
-                                                       &cvy_conv_columns_cpu,
-                                                       &cvy_conv_panels_cpu,
-                                                       &cvy_conv_winograd4_cpu,
-                                                       &cvy_conv_winograd2_cpu,
-                                                       &cvy_conv_winograd4_weights_cpu,
-                                                       &cvy_conv_winograd2_weights_cpu,
-                                                       &cvy_conv_direct_simt,
-                                                       &cvy_conv_depthwise,
-                                                       &cvy_conv_groups_cpu,
-                                                       &cvy_conv_grouped,
-                                                       &cvy_conv_winograd4_simt,
-                                                       &cvy_conv_winograd2_simt,
-                                                       &cvy_conv_winograd2_fused,
-                                                       &cvy_conv_gemm,
-                                                       &cvy_conv_fft};
+#define ADDRESS(name) &cvy_conv_##name,
+static const cvy_conv_algorithm *const algorithms[] = {CVY_CONV_ALGORITHMS(ADDRESS)};
+#undef ADDRESS
 enum { N_ALGORITHMS = sizeof algorithms / sizeof algorithms[0] };
 
 /* One dimension of the output, 0 if there is none. */
@@ -127,41 +102,38 @@ typedef struct refused_rows {
 } refused_rows;
 static const refused_rows none_refused;
 
-/* Row of the table that does the pass with this algorithm, with AUTO the one that costs least; NULL if none can. `why`:
- * the reason of the first row for such devices. */
-static const cvy_conv_algorithm *find_beside(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
-                                             cvy_conv_pass pass, cvy_conv_algo algo, const refused_rows *refused,
-                                             const char **why) {
-  const bool cpu = cvy_device_get_capabilities(device)->cpu_shaped;
+/* Row of the table that does the job with this algorithm, with AUTO the one that costs least; NULL if none can. `why`:
+ * the reason of the first row for such devices. *cost (may be NULL): what the row costs. */
+static const cvy_conv_algorithm *find(const cvy_conv_job *job, cvy_conv_algo algo, const refused_rows *refused,
+                                      const char **why, double *cost) {
+  const bool cpu = job->capabilities->cpu_shaped;
   bool failed[N_ALGORITHMS];
   const char *first = NULL;
+  cvy_conv_job asked = *job;
   memcpy(failed, refused->row, sizeof failed);
   for (;;) {
     int best = -1;
     double least = 0;
     for (int i = 0; i < N_ALGORITHMS; i++) {
-      const cvy_conv_algorithm *const a = algorithms[i];
-      const char *reason = NULL;
+      const cvy_conv_algorithm *const a = asked.algorithm = algorithms[i];
       if (failed[i] || (algo != CVY_CONV_AUTO && a->algo != algo) || (a->cpu_shaped && !cpu)) continue;
-      if (!a->can(device, p, y, pass, &reason)) {
+      const char *const reason = cvy_conv_cannot(&asked);
+      if (reason) {
         if (!first) first = reason;
         continue;
       }
-      const double cost = a->cost ? a->cost(device, p, y, pass) : 1.0;
-      if (best < 0 || cost < least) best = i, least = cost;
+      const double costs = cvy_conv_cost(&asked);
+      if (best < 0 || costs < least) best = i, least = costs;
     }
     if (best < 0) {
       if (why && first) *why = first;
       return NULL;
     }
-    if (!algorithms[best]->works || algorithms[best]->works(device, p, y, pass, &first)) return algorithms[best];
+    asked.algorithm = algorithms[best];
+    if (cost) *cost = least;
+    if (!asked.algorithm->works || asked.algorithm->works(&asked, &first)) return asked.algorithm;
     failed[best] = true;
   }
-}
-
-static const cvy_conv_algorithm *find(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
-                                      cvy_conv_pass pass, cvy_conv_algo algo, const char **why) {
-  return find_beside(device, p, y, pass, algo, &none_refused, why);
 }
 
 /* The tiles of a row, by number from 0 to n_tiles: 0 is the default, which fits every device. */
@@ -181,22 +153,20 @@ static bool has_tiles(cvy_device *device, const cvy_conv_algorithm *a, const int
 }
 
 /* The shipped default: algorithm and tiles. NULL if every row that can do it is refused. */
-static const cvy_conv_algorithm *find_default(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
-                                              cvy_conv_pass pass, const refused_rows *refused,
+static const cvy_conv_algorithm *find_default(const cvy_conv_job *job, const refused_rows *refused,
                                               cvy_conv_choice *choice) {
-  const cvy_conv_algorithm *chosen = find_beside(device, p, y, pass, CVY_CONV_AUTO, refused, NULL);
+  const cvy_conv_algorithm *chosen = find(job, CVY_CONV_AUTO, refused, NULL, NULL);
   if (!chosen) return NULL;
   *choice = (cvy_conv_choice){.algo = chosen->algo};
   if (!cvy_env_on(CVY_ENV_BAD_DEFAULTS)) return chosen;
-  double most = -1;
+  double most = -1, cost = 0;
   for (int algo = CVY_CONV_DIRECT; algo < CVY_CONV_ALGOS; algo++) {
-    const cvy_conv_algorithm *const a = find_beside(device, p, y, pass, (cvy_conv_algo)algo, refused, NULL);
-    const double cost = !a ? -1 : a->cost ? a->cost(device, p, y, pass) : 1.0;
-    if (cost > most) chosen = a, most = cost;
+    const cvy_conv_algorithm *const a = find(job, (cvy_conv_algo)algo, refused, NULL, &cost);
+    if (a && cost > most) chosen = a, most = cost;
   }
   choice->algo = chosen->algo;
   int last = chosen->n_tiles;
-  while (!fits(device, chosen, last)) last--;
+  while (!fits(job->device, chosen, last)) last--;
   memcpy(choice->tile, tile_of(chosen, last), sizeof choice->tile);
   return chosen;
 }
@@ -206,34 +176,36 @@ cvy_status cvy_conv2d_default(cvy_device *device, const cvy_conv2d_params *param
   cvy_status status = CVY_OK;
   cvy_shape y;
   CVY_TRY(cvy_conv2d_output_shape(params, &y));
-  (void)find_default(device, params, &y, pass, &none_refused, out);
+  const cvy_conv_job job = cvy_conv_job_of(device, params, &y, pass);
+  (void)find_default(&job, &none_refused, out);
 fail:
   return status;
 }
 
-static cvy_status choose(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
-                         const refused_rows *refused, const cvy_conv_algorithm **out, cvy_conv_choice *choice) {
+static cvy_status choose(const cvy_conv_job *job, const refused_rows *refused, const cvy_conv_algorithm **out,
+                         cvy_conv_choice *choice) {
   cvy_status status = CVY_OK;
+  const cvy_conv2d_params *const p = &job->params;
+  const cvy_conv_choice *const wanted = &p->choice[job->pass];
   const cvy_conv_algorithm *chosen = NULL;
   const char *why = "not on this device";
   *choice = (cvy_conv_choice){0};
   if (p->algos.n) {
-    for (int i = 0; i < p->algos.n && !chosen; i++)
-      chosen = find_beside(device, p, y, pass, p->algos.algo[i], refused, &why);
+    for (int i = 0; i < p->algos.n && !chosen; i++) chosen = find(job, p->algos.algo[i], refused, &why, NULL);
     CVY_REQUIRE(chosen, CVY_E_UNSUPPORTED,
                 "%s%s%s: %s cannot do %s of %dx%dx%d by %d filters %dx%d with stride %dx%d: %s; add ',direct' for "
                 "such layers",
                 p->layer ? "layer '" : "convolution", p->layer ? p->layer : "", p->layer ? "'" : "",
-                cvy_conv_algo_name(p->algos.algo[p->algos.n - 1]), cvy_conv_pass_name(pass), p->x.h, p->x.w, p->x.c,
-                p->k, p->r, p->s, p->stride_h, p->stride_w, why);
+                cvy_conv_algo_name(p->algos.algo[p->algos.n - 1]), cvy_conv_pass_name(job->pass), p->x.h, p->x.w,
+                p->x.c, p->k, p->r, p->s, p->stride_h, p->stride_w, why);
   }
   /* A tuned choice that does not fit (another device, an older version) is no reason to stop. */
-  if (p->choice[pass].algo != CVY_CONV_AUTO && !refused->choice && is_allowed(&p->algos, p->choice[pass].algo)) {
-    const cvy_conv_algorithm *const tuned = find_beside(device, p, y, pass, p->choice[pass].algo, refused, &why);
-    if (tuned && has_tiles(device, tuned, p->choice[pass].tile)) chosen = tuned, *choice = p->choice[pass];
+  if (wanted->algo != CVY_CONV_AUTO && !refused->choice && is_allowed(&p->algos, wanted->algo)) {
+    const cvy_conv_algorithm *const tuned = find(job, wanted->algo, refused, &why, NULL);
+    if (tuned && has_tiles(job->device, tuned, wanted->tile)) chosen = tuned, *choice = *wanted;
   }
-  if (!chosen) chosen = find_default(device, p, y, pass, refused, choice);
-  CVY_REQUIRE(chosen, CVY_E_UNSUPPORTED, "convolution: no other algorithm can do %s", cvy_conv_pass_name(pass));
+  if (!chosen) chosen = find_default(job, refused, choice);
+  CVY_REQUIRE(chosen, CVY_E_UNSUPPORTED, "convolution: no other algorithm can do %s", cvy_conv_pass_name(job->pass));
   choice->algo = chosen->algo;
   *out = chosen;
 fail:
@@ -242,14 +214,14 @@ fail:
 
 double cvy_conv2d_expected(cvy_device *device, const cvy_conv2d_params *p, cvy_conv_pass pass, cvy_conv_algo algo,
                            int *n_tiles) {
-  const bool cpu = cvy_device_get_capabilities(device)->cpu_shaped;
   double least = 0;
   cvy_shape y;
   if (cvy_conv2d_output_shape(p, &y) != CVY_OK) return 0;
+  cvy_conv_job job = cvy_conv_job_of(device, p, &y, pass);
   for (int i = 0; i < N_ALGORITHMS; i++) {
-    const cvy_conv_algorithm *const a = algorithms[i];
-    if (a->algo != algo || (a->cpu_shaped && !cpu) || !a->can(device, p, &y, pass, NULL)) continue;
-    const double cost = a->cost ? a->cost(device, p, &y, pass) : 1.0;
+    const cvy_conv_algorithm *const a = job.algorithm = algorithms[i];
+    if (a->algo != algo || (a->cpu_shaped && !job.capabilities->cpu_shaped) || cvy_conv_cannot(&job)) continue;
+    const double cost = cvy_conv_cost(&job);
     if (least == 0 || cost < least) least = cost, *n_tiles = 1 + a->n_tiles;
   }
   return least;
@@ -262,11 +234,12 @@ int cvy_conv2d_candidates(cvy_device *device, const cvy_conv2d_params *p, cvy_co
   int n = 0, n_rows = 0;
   cvy_shape y;
   if (cvy_conv2d_output_shape(p, &y) != CVY_OK) return 0;
+  const cvy_conv_job job = cvy_conv_job_of(device, p, &y, pass);
   for (int algo = CVY_CONV_DIRECT; algo < CVY_CONV_ALGOS; algo++) {
+    double cost = 0;
     const cvy_conv_algorithm *const a =
-        is_allowed(&p->algos, (cvy_conv_algo)algo) ? find(device, p, &y, pass, (cvy_conv_algo)algo, NULL) : NULL;
+        is_allowed(&p->algos, (cvy_conv_algo)algo) ? find(&job, (cvy_conv_algo)algo, &none_refused, NULL, &cost) : NULL;
     if (!a) continue;
-    const double cost = a->cost ? a->cost(device, p, &y, pass) : 1.0;
     int at = n_rows++;
     for (; at > 0 && costs[at - 1] > cost; at--) rows[at] = rows[at - 1], costs[at] = costs[at - 1];
     rows[at] = a, costs[at] = cost;
@@ -281,37 +254,38 @@ int cvy_conv2d_candidates(cvy_device *device, const cvy_conv2d_params *p, cvy_co
   return n;
 }
 
-static cvy_status create_pass(cvy_conv2d *op, cvy_conv_pass pass, const cvy_conv_algorithm *row,
-                              const cvy_conv_choice *choice, size_t *bytes) {
-  op->algorithm[pass] = row, op->choice[pass] = *choice;
-  return row->create(op->device, &op->params, &op->y, pass, choice->tile, &op->state[pass], bytes);
+static cvy_status create_pass(cvy_conv2d *op, cvy_conv_job *job, const cvy_conv_algorithm *row,
+                              const cvy_conv_choice *choice) {
+  job->algorithm = row, op->choice[job->pass] = *choice;
+  return cvy_conv_create(job, choice->tile, &op->pass[job->pass]);
 }
 
 /* Chooses and creates a pass. Where the driver's compiler has died or hung at the kernels of a row, the next best row
  * is taken; if there is none, the error is that of the first one. */
-static cvy_status make_pass(cvy_conv2d *op, cvy_conv_pass pass, size_t *bytes) {
+static cvy_status make_pass(cvy_conv2d *op, cvy_conv_pass pass) {
   const cvy_conv_algorithm *row, *first;
   cvy_conv_choice choice, first_choice;
   refused_rows refused = {0};
-  cvy_status status = choose(op->device, &op->params, &op->y, pass, &refused, &row, &choice);
+  cvy_conv_job job = cvy_conv_job_of(op->device, &op->params, &op->y, pass);
+  cvy_status status = choose(&job, &refused, &row, &choice);
   if (status != CVY_OK) return status;
-  if (!cvy_compile_has_faults()) return create_pass(op, pass, row, &choice, bytes);
+  if (!cvy_compile_has_faults()) return create_pass(op, &job, row, &choice);
   first = row, first_choice = choice;
   do {
     const unsigned long before = cvy_compile_refusals(op->device);
     cvy_log_attempt_begin();
-    status = create_pass(op, pass, row, &choice, bytes);
+    status = create_pass(op, &job, row, &choice);
     cvy_log_attempt_end(false);
     if (status == CVY_OK) return CVY_OK;
-    if (cvy_compile_refusals(op->device) == before) return create_pass(op, pass, row, &choice, bytes); /* says why */
+    if (cvy_compile_refusals(op->device) == before) return create_pass(op, &job, row, &choice); /* says why */
     if (!refused.choice && cvy_conv_choice_same(&choice, &op->params.choice[pass])) refused.choice = true;
     else
       for (int i = 0; i < N_ALGORITHMS; i++) refused.row[i] |= algorithms[i] == row;
     cvy_log_attempt_begin();
-    status = choose(op->device, &op->params, &op->y, pass, &refused, &row, &choice);
+    status = choose(&job, &refused, &row, &choice);
     cvy_log_attempt_end(false);
   } while (status == CVY_OK);
-  return create_pass(op, pass, first, &first_choice, bytes);
+  return create_pass(op, &job, first, &first_choice);
 }
 
 cvy_status cvy_conv2d_create(cvy_device *device, const cvy_conv2d_params *params, cvy_conv2d **out) {
@@ -337,9 +311,8 @@ cvy_status cvy_conv2d_create(cvy_device *device, const cvy_conv2d_params *params
   for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {
     if (pass != CVY_CONV_FORWARD && params->inference) continue;
     if (pass == CVY_CONV_BACKWARD_DATA && params->no_backward_data) continue;
-    size_t bytes = 0;
-    CVY_TRY(make_pass(op, (cvy_conv_pass)pass, &bytes));
-    if (bytes > op->workspace_bytes) op->workspace_bytes = bytes;
+    CVY_TRY(make_pass(op, (cvy_conv_pass)pass));
+    if (op->pass[pass]->workspace_bytes > op->workspace_bytes) op->workspace_bytes = op->pass[pass]->workspace_bytes;
   }
   *out = op;
   return CVY_OK;
@@ -350,24 +323,27 @@ fail:
 
 void cvy_conv2d_destroy(cvy_conv2d **op) {
   if (!op || !*op) return;
-  for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
-    if ((*op)->algorithm[pass]) (*op)->algorithm[pass]->destroy((*op)->state[pass]);
+  for (int pass = 0; pass < CVY_CONV_PASSES; pass++) cvy_conv_destroy(&(*op)->pass[pass]);
   cvy_free(*op);
   *op = NULL;
 }
 
 size_t cvy_conv2d_workspace_bytes(const cvy_conv2d *op) { return op->workspace_bytes; }
+static const cvy_conv_algorithm *algorithm_of(const cvy_conv2d *op, cvy_conv_pass pass) {
+  return op->pass[pass] ? op->pass[pass]->algorithm : NULL;
+}
 const char *cvy_conv2d_algorithm_name(const cvy_conv2d *op, cvy_conv_pass pass) {
-  return op->algorithm[pass] ? op->algorithm[pass]->name : "";
+  const cvy_conv_algorithm *const a = algorithm_of(op, pass);
+  return a ? a->name : "";
 }
 cvy_conv_expected cvy_conv2d_expected_of(const cvy_conv2d *op, cvy_conv_pass pass) {
-  const cvy_conv_algorithm *const a = op->algorithm[pass];
-  return a && a->expected ? a->expected(op->state[pass]) : (cvy_conv_expected){0};
+  const cvy_conv_algorithm *const a = algorithm_of(op, pass);
+  return a && a->expected ? a->expected(op->pass[pass]) : (cvy_conv_expected){0};
 }
 const cvy_conv2d_params *cvy_conv2d_params_of(const cvy_conv2d *op) { return &op->params; }
 cvy_conv_choice cvy_conv2d_chosen(const cvy_conv2d *op, cvy_conv_pass pass) { return op->choice[pass]; }
 double cvy_conv2d_error_bound(const cvy_conv2d *op, cvy_conv_pass pass) {
-  const cvy_conv_algorithm *const a = op->algorithm[pass];
+  const cvy_conv_algorithm *const a = algorithm_of(op, pass);
   const bool tf32 = a && op->params.math == CVY_MATH_TF32 && a->tf32_error_bound > 0;
   return !a ? 0.0 : tf32 ? a->tf32_error_bound : a->error_bound;
 }
@@ -397,7 +373,7 @@ static cvy_status check_call(const cvy_conv2d *op, cvy_conv_pass pass, const cvy
                              const cvy_conv2d_prologue *prologue, cvy_conv_call *call) {
   cvy_status status = CVY_OK;
   const cvy_conv2d_params *const p = &op->params;
-  CVY_REQUIRE(op->algorithm[pass], CVY_E_ARGUMENT, "convolution: the layer was created without %s",
+  CVY_REQUIRE(op->pass[pass], CVY_E_ARGUMENT, "convolution: the layer was created without %s",
               cvy_conv_pass_name(pass));
   CVY_REQUIRE(queue, CVY_E_ARGUMENT, "convolution: a queue is wanted, got a null pointer");
   CVY_REQUIRE(call->n >= 1 && call->n <= p->n_max, CVY_E_ARGUMENT,
@@ -440,7 +416,7 @@ cvy_status cvy_conv2d_forward(cvy_conv2d *op, cvy_queue *queue, int n, cvy_buffe
   else CVY_TRY(check_absent("a bias", bias));
   if (op->params.stats) CVY_TRY(check_buffer(op, "stats", stats, (size_t)n * 2 * (size_t)op->y.pitch));
   else CVY_TRY(check_absent("stats", stats));
-  CVY_TRY(op->algorithm[CVY_CONV_FORWARD]->run(op->state[CVY_CONV_FORWARD], queue, &call));
+  CVY_TRY(cvy_conv_run(op->pass[CVY_CONV_FORWARD], queue, &call));
 fail:
   return status;
 }
@@ -454,7 +430,7 @@ cvy_status cvy_conv2d_backward_data(cvy_conv2d *op, cvy_queue *queue, int n, cvy
   CVY_TRY(check_buffer(op, "dy", dy, cvy_shape_elems(&op->y) * (size_t)n));
   CVY_TRY(check_buffer(op, "w", w, weight_floats(op)));
   CVY_TRY(check_buffer(op, "dx", dx, cvy_shape_elems(&op->params.x) * (size_t)n));
-  CVY_TRY(op->algorithm[CVY_CONV_BACKWARD_DATA]->run(op->state[CVY_CONV_BACKWARD_DATA], queue, &call));
+  CVY_TRY(cvy_conv_run(op->pass[CVY_CONV_BACKWARD_DATA], queue, &call));
 fail:
   return status;
 }
@@ -469,7 +445,7 @@ cvy_status cvy_conv2d_backward_weights(cvy_conv2d *op, cvy_queue *queue, int n, 
   CVY_TRY(check_buffer(op, "dy", dy, cvy_shape_elems(&op->y) * (size_t)n));
   CVY_TRY(check_buffer(op, "dw", dw, weight_floats(op)));
   if (db) CVY_TRY(check_buffer(op, "db", db, (size_t)op->y.pitch));
-  CVY_TRY(op->algorithm[CVY_CONV_BACKWARD_WEIGHTS]->run(op->state[CVY_CONV_BACKWARD_WEIGHTS], queue, &call));
+  CVY_TRY(cvy_conv_run(op->pass[CVY_CONV_BACKWARD_WEIGHTS], queue, &call));
 fail:
   return status;
 }

@@ -31,10 +31,6 @@ static inline int cvy_conv_even_part(int length, int largest) {
   return cvy_ceil_div(length, cvy_ceil_div(length, largest));
 }
 
-static inline cvy_grid cvy_conv_groups_of_one(int64_t groups) {
-  return (cvy_grid){.global = {(size_t)groups, 1, 1}, .local = {1, 1, 1}};
-}
-
 /* The most work-groups, each with a slice: with few cores several per core, so that one core that other programs use
  * does not delay the end. */
 static inline int cvy_conv_most_groups(int compute_units) {
@@ -57,12 +53,5 @@ static inline int cvy_conv_line_products(int tile_out, int out) {
   for (int cut = cvy_conv_edge_of(tile_out, out).cut; cut; cut &= cut - 1) n--;
   return n;
 }
-
-/* [conv2d_direct_cpu.c] backward_weights' last step. The workspace begins with `parts` partial results of part_floats
- * each: dw, then db of `pitch` floats. Adds them up in order into dw and db (unless NULL), to their old values if
- * call->accumulate. `kernel` is the caller's, for one layer. Pending on return. */
-cvy_status cvy_conv_sum_parts_create(cvy_device *device, cvy_kernel **kernel);
-cvy_status cvy_conv_sum_parts(cvy_kernel *kernel, cvy_queue *queue, const cvy_conv_call *call, int parts,
-                              int part_floats, int pitch, int most_groups);
 
 #endif

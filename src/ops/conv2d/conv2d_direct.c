@@ -60,110 +60,70 @@ void cvy_conv_widen_strides(cvy_conv2d_params *p, const cvy_shape *y) {
 enum { CLEAR_FLOATS = 32 }; /* as in the kernel */
 
 typedef struct simt_state {
-  cvy_conv2d_params params;
-  cvy_shape y;
-  cvy_conv_pass pass;
+  cvy_conv_job job; /* strides widened in backward_data */
   cvy_simt_machine machine;
   cvy_simt_direct plan;
   cvy_kernel *main, *sum, *finish, *stats;
   int sums_at; /* of db, in the workspace */
 } simt_state;
 
-static bool can(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
-                const char **why) {
-  (void)device, (void)y, (void)pass;
-  return cvy_conv_is_plain(params, true, why);
-}
-
-static bool tile_fits(cvy_device *device, const int *tile) {
-  return cvy_gemm_tile_fits(cvy_device_get_capabilities(device), (cvy_gemm_tile){tile[0], tile[1], tile[2]});
-}
-
-static void destroy(void *state) {
-  simt_state *const st = state;
-  if (!st) return;
-  cvy_kernel_destroy(&st->main);
-  cvy_kernel_destroy(&st->sum);
-  cvy_kernel_destroy(&st->finish);
-  cvy_kernel_destroy(&st->stats);
-  cvy_free(st);
-}
-
 static cvy_conv_expected expected(const void *state) {
   const cvy_simt_direct *const plan = &((const simt_state *)state)->plan;
   return (cvy_conv_expected){plan->max_parts, plan->seconds, plan->whole_s};
 }
 
-static cvy_status size_workspace(simt_state *st, size_t *workspace_bytes) {
-  cvy_status status = CVY_OK;
+static cvy_status size_workspace(simt_state *st) {
+  const cvy_conv_job *const job = &st->job;
   const cvy_simt_direct *const plan = &st->plan;
-  const int64_t positions = (int64_t)st->params.n_max * st->y.h * st->y.w;
+  const int64_t positions = (int64_t)job->params.n_max * job->y.h * job->y.w;
   int64_t floats = (int64_t)plan->part_floats * plan->max_parts;
-  if (st->pass == CVY_CONV_BACKWARD_WEIGHTS) {
+  if (job->weights) {
     int sums;
     (void)cvy_simt_sum_rows(positions, &sums);
     st->sums_at = (int)floats;
-    floats += (int64_t)sums * st->y.pitch;
-  } else if (st->pass == CVY_CONV_FORWARD && st->params.stats && !plan->part_floats)
-    floats = (positions / CVY_SIMT_STRIP + 1 + st->params.n_max) * 3 * st->y.pitch;
-  CVY_REQUIRE(floats <= INT32_MAX, CVY_E_ARGUMENT, "convolution: %lld floats of workspace do not fit 32-bit indices",
-              (long long)floats);
-  *workspace_bytes = (size_t)floats * sizeof(float);
-fail:
-  return status;
+    floats += (int64_t)sums * job->y.pitch;
+  } else if (job->stats && !plan->part_floats)
+    floats = (positions / CVY_SIMT_STRIP + 1 + job->params.n_max) * 3 * job->y.pitch;
+  return cvy_conv_claim(&st->job, floats);
 }
 
-static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
-                         const int *tile, void **state, size_t *workspace_bytes) {
+static cvy_status create(void *state, const int *tile) {
   cvy_status status = CVY_OK;
-  static const char *const file = "conv2d_direct";
-  simt_state *const st = cvy_calloc(1, sizeof *st);
-  CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
-  const bool data = pass == CVY_CONV_BACKWARD_DATA, weights = pass == CVY_CONV_BACKWARD_WEIGHTS;
-  const cvy_shape in = data ? *y : params->x, out = data ? params->x : *y;
-  st->y = *y, st->pass = pass, st->machine = cvy_simt_machine_of(device, params->math);
-  CVY_TRY(cvy_simt_plan_direct(&st->machine, params, y, pass, tile, &st->plan));
-  st->params = st->plan.p;
-  CVY_TRY(size_workspace(st, workspace_bytes));
-  const int math = cvy_math_define(device, params->math);
-  const cvy_define defines[] = {{"PASS", (long)pass},
+  simt_state *const st = state;
+  cvy_conv_job *const job = &st->job;
+  st->machine = cvy_simt_machine_of(job->device, job->params.math);
+  CVY_TRY(cvy_simt_plan_direct(&st->machine, &job->params, &job->y, job->pass, tile, &st->plan));
+  job->params = st->plan.p;
+  CVY_TRY(size_workspace(st));
+  const int math = cvy_math_define(job->device, job->params.math);
+  const cvy_define defines[] = {{"PASS", (long)job->pass},
                                 {"TILE_M", st->plan.tile.m},
                                 {"TILE_N", st->plan.tile.n},
                                 {"TILE_K", st->plan.tile.k},
-                                {"PROLOGUE", data || !params->prologue              ? 0
-                                             : params->prologue & CVY_CONV_RESIDUAL ? 2
-                                                                                    : 1},
-                                {"VEC", in.c % 4 == 0 && in.pitch % 4 == 0 ? 4 : 1},
-                                {"VEC_OUT", out.pitch % 4 == 0 ? 4 : 1},
+                                {"PROLOGUE", cvy_conv_prologue_define(job)},
+                                {"VEC", job->in.c % 4 == 0 && job->in.pitch % 4 == 0 ? 4 : 1},
+                                {"VEC_OUT", job->out.pitch % 4 == 0 ? 4 : 1},
                                 {"MATH", math}};
   const int n = (int)(sizeof defines / sizeof *defines) - (math == 0);
-  CVY_TRY(cvy_kernel_create(device, file, weights ? "conv2d_simt_backward_weights" : "conv2d_simt_forward", defines, n,
-                            &st->main));
+  CVY_TRY(cvy_conv_kernel(job, job->weights ? "conv2d_simt_backward_weights" : "conv2d_simt_forward", defines, n,
+                          &st->main));
   static const cvy_define sums[] = {{"PASS", 3}};
-  if (weights) CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_finish", sums, 1, &st->finish));
-  else if (st->plan.part_floats) CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_sum", sums, 1, &st->sum));
-  else if (pass == CVY_CONV_FORWARD && params->stats)
-    CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_merge_stats", sums, 1, &st->stats));
-  *state = st;
-  return CVY_OK;
+  if (job->weights) CVY_TRY(cvy_conv_kernel(job, "conv2d_simt_finish", sums, 1, &st->finish));
+  else if (st->plan.part_floats) CVY_TRY(cvy_conv_kernel(job, "conv2d_simt_sum", sums, 1, &st->sum));
+  else if (job->stats) CVY_TRY(cvy_conv_kernel(job, "conv2d_simt_merge_stats", sums, 1, &st->stats));
 fail:
-  destroy(st);
   return status;
-}
-
-static cvy_grid groups_of(int64_t groups, int items) {
-  return (cvy_grid){.global = {(size_t)groups * (size_t)items, 1, 1}, .local = {(size_t)items, 1, 1}};
 }
 
 static cvy_conv_simt_call describe(const simt_state *st, const cvy_conv_call *call, const cvy_conv_gather *g) {
   return (cvy_conv_simt_call){.positions = call->n * g->grid_h * g->grid_w,
                               .n_depth = g->taps_h * g->taps_w * g->in.c,
-                              .filter_s = st->params.s,
-                              .w_c = st->params.x.c,
-                              .w_pitch = st->y.pitch,
+                              .filter_s = st->job.params.s,
+                              .w_c = st->job.params.x.c,
+                              .w_pitch = st->job.y.pitch,
                               .part_length = st->plan.part_depth,
                               .part_floats = st->plan.part_floats,
-                              .flags = st->params.prologue,
+                              .flags = st->job.params.prologue,
                               .has_bias = call->bias && !st->sum,
                               .accumulate = call->accumulate && !st->sum,
                               .has_stats = st->stats != NULL,
@@ -174,18 +134,14 @@ static cvy_conv_simt_call describe(const simt_state *st, const cvy_conv_call *ca
                               .by_group = cvy_divider_make(call->group_size)};
 }
 
-static cvy_conv_window window_of(const cvy_conv2d_params *p) {
-  return (cvy_conv_window){p->r, p->s, p->stride_h, p->stride_w, p->pad_h, p->pad_w};
-}
-
 /* Adds up the parts of the results. */
 static cvy_status run_sum(simt_state *st, cvy_queue *queue, const cvy_conv_call *call) {
-  const bool data = st->pass == CVY_CONV_BACKWARD_DATA, stats = call->stats != NULL;
-  const cvy_shape out = data ? st->params.x : st->y;
+  const cvy_shape out = st->job.out;
+  const bool stats = call->stats != NULL;
   const cvy_conv_sum c = {.out = out,
-                          .filter = window_of(&st->params),
-                          .turned = data,
-                          .in_c = st->y.c,
+                          .filter = CVY_CONV_WINDOW(&st->job.params),
+                          .turned = st->job.data,
+                          .in_c = st->job.y.c,
                           .part_length = st->plan.part_depth,
                           .parts = st->plan.max_parts,
                           .part_floats = st->plan.part_floats,
@@ -195,33 +151,33 @@ static cvy_status run_sum(simt_state *st, cvy_queue *queue, const cvy_conv_call 
                           .accumulate = call->accumulate,
                           .has_stats = stats};
   const int64_t groups = (int64_t)cvy_ceil_div(c.positions, c.span) * cvy_ceil_div(out.pitch, (int)CVY_SIMT_SUM_LANES);
-  return CVY_LAUNCH(queue, st->sum, groups_of(groups, 256), CVY_BUF(call->workspace), CVY_BUF(call->bias),
-                    CVY_BUF(data ? call->dx : call->y), CVY_BUF(call->stats), CVY_STRUCT(c));
+  return CVY_LAUNCH(queue, st->sum, cvy_conv_grid(groups, 256), CVY_BUF(call->workspace), CVY_BUF(call->bias),
+                    CVY_BUF(call->out), CVY_BUF(call->stats), CVY_STRUCT(c));
 }
 
 static cvy_status run_forward(simt_state *st, cvy_queue *queue, const cvy_conv_call *call,
                               const cvy_launch_work *works) {
   cvy_status status = CVY_OK;
-  const cvy_conv_gather g = cvy_conv_gather_forward(&st->params, &st->y);
+  const cvy_conv_gather g = cvy_conv_gather_forward(&st->job.params, &st->job.y);
   const cvy_conv_simt_call c = describe(st, call, &g);
   cvy_launch_expect(queue, &works[0]);
-  CVY_TRY(CVY_LAUNCH(queue, st->main, groups_of(cvy_simt_groups(&st->plan, call->n, 0), cvy_gemm_items(st->plan.tile)),
-                     CVY_BUF(call->x), CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->w),
-                     CVY_BUF(call->bias), CVY_BUF(call->y), CVY_BUF(st->stats || st->sum ? call->workspace : NULL),
-                     CVY_STRUCT(g), CVY_STRUCT(c)));
+  CVY_TRY(CVY_LAUNCH(
+      queue, st->main, cvy_conv_grid(cvy_simt_groups(&st->plan, call->n, 0), cvy_gemm_items(st->plan.tile)),
+      CVY_BUF(call->x), CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->w), CVY_BUF(call->bias),
+      CVY_BUF(call->y), CVY_BUF(st->stats || st->sum ? call->workspace : NULL), CVY_STRUCT(g), CVY_STRUCT(c)));
   cvy_launch_expect(queue, &works[1]);
   if (st->sum) CVY_TRY(run_sum(st, queue, call));
   else if (st->stats)
-    CVY_TRY(CVY_LAUNCH(queue, st->stats, groups_of(cvy_ceil_div(call->n * st->y.pitch, 64), 64),
-                       CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_INT(call->n), CVY_INT(st->y.h * st->y.w),
-                       CVY_INT(st->y.pitch), CVY_DIVIDER(st->y.pitch)));
+    CVY_TRY(CVY_LAUNCH(queue, st->stats, cvy_conv_grid(cvy_ceil_div(call->n * st->job.y.pitch, 64), 64),
+                       CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_INT(call->n),
+                       CVY_INT(st->job.y.h * st->job.y.w), CVY_INT(st->job.y.pitch), CVY_DIVIDER(st->job.y.pitch)));
 fail:
   return status;
 }
 
 /* Work-groups that clear the pixels of dx that no tap reaches; 0 if every pixel is reached. */
 static int64_t clearing_groups(const simt_state *st, const cvy_conv_call *call) {
-  const cvy_conv2d_params *const p = &st->params;
+  const cvy_conv2d_params *const p = &st->job.params;
   bool empty = false;
   for (int h = 0; h < p->stride_h && h < p->x.h; h++)
     empty = empty || cvy_conv_line_of(p->x.h, p->r, p->stride_h, p->pad_h, h).taps == 0;
@@ -234,14 +190,14 @@ static int64_t clearing_groups(const simt_state *st, const cvy_conv_call *call) 
 
 static cvy_status run_data(simt_state *st, cvy_queue *queue, const cvy_conv_call *call, const cvy_launch_work *works) {
   cvy_status status = CVY_OK;
-  const cvy_conv2d_params *const p = &st->params;
-  const cvy_conv_gather one = cvy_conv_gather_phase(p, &st->y, 0, 0);
+  const cvy_conv2d_params *const p = &st->job.params;
+  const cvy_conv_gather one = cvy_conv_gather_phase(p, &st->job.y, 0, 0);
   const cvy_conv_simt_call c = describe(st, call, &one);
   const int grid_h = cvy_ceil_div(p->x.h, p->stride_h), grid_w = cvy_ceil_div(p->x.w, p->stride_w),
             taps_w = cvy_ceil_div(p->s, p->stride_w);
-  cvy_conv_back g = {.in = st->y,
+  cvy_conv_back g = {.in = st->job.y,
                      .out = p->x,
-                     .filter = window_of(p),
+                     .filter = CVY_CONV_WINDOW(p),
                      .images = call->n,
                      .by_h = cvy_divider_make(grid_h),
                      .by_h_less = cvy_divider_make(grid_h > 1 ? grid_h - 1 : 1),
@@ -257,7 +213,7 @@ static cvy_status run_data(simt_state *st, cvy_queue *queue, const cvy_conv_call
     for (int phase = g.first; phase < g.first + g.count; phase++) groups += cvy_simt_groups(&st->plan, call->n, phase);
     if (groups == 0) continue;
     if (launched < CVY_SIMT_LAUNCHES) cvy_launch_expect(queue, &works[launched++]);
-    CVY_TRY(CVY_LAUNCH(queue, st->main, groups_of(groups, cvy_gemm_items(st->plan.tile)), CVY_BUF(call->dy),
+    CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_grid(groups, cvy_gemm_items(st->plan.tile)), CVY_BUF(call->dy),
                        CVY_BUF(NULL), CVY_BUF(NULL), CVY_BUF(call->w), CVY_BUF(NULL), CVY_BUF(call->dx),
                        CVY_BUF(st->sum ? call->workspace : NULL), CVY_STRUCT(g), CVY_STRUCT(c)));
   }
@@ -270,7 +226,7 @@ fail:
 static cvy_status run_weights(simt_state *st, cvy_queue *queue, const cvy_conv_call *call,
                               const cvy_launch_work *works) {
   cvy_status status = CVY_OK;
-  const cvy_conv_gather g = cvy_conv_gather_forward(&st->params, &st->y);
+  const cvy_conv_gather g = cvy_conv_gather_forward(&st->job.params, &st->job.y);
   cvy_conv_simt_call c = describe(st, call, &g);
   int parts, sums;
   const int per_part = cvy_simt_part_positions(&st->plan, call->n, &parts),
@@ -281,13 +237,13 @@ static cvy_status run_weights(simt_state *st, cvy_queue *queue, const cvy_conv_c
   c.part_length = per_part, c.part_floats = n_dw;
   c.accumulate = parts == 1 && call->accumulate;
   cvy_launch_expect(queue, &works[0]);
-  CVY_TRY(CVY_LAUNCH(queue, st->main, groups_of(groups, cvy_gemm_items(st->plan.tile)), CVY_BUF(call->x),
+  CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_grid(groups, cvy_gemm_items(st->plan.tile)), CVY_BUF(call->x),
                      CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->dy),
                      CVY_BUF(parts > 1 ? call->workspace : call->dw), CVY_BUF(call->db ? call->workspace : NULL),
                      CVY_STRUCT(g), CVY_STRUCT(c), CVY_INT(parts), CVY_INT(sum_rows), CVY_INT(st->sums_at)));
   cvy_launch_expect(queue, &works[1]);
   if (n_dw > 0 || call->db)
-    CVY_TRY(CVY_LAUNCH(queue, st->finish, groups_of(cvy_ceil_div(n_dw + (call->db ? g.out.pitch : 0), 64), 64),
+    CVY_TRY(CVY_LAUNCH(queue, st->finish, cvy_conv_grid(cvy_ceil_div(n_dw + (call->db ? g.out.pitch : 0), 64), 64),
                        CVY_BUF(call->workspace), CVY_BUF(call->dw), CVY_BUF(call->db), CVY_INT(n_dw), CVY_INT(parts),
                        CVY_INT(st->sums_at), CVY_INT(call->db ? g.out.pitch : 0), CVY_INT(sums),
                        CVY_INT(call->accumulate)));
@@ -300,7 +256,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   cvy_launch_work works[CVY_SIMT_LAUNCHES] = {0};
   if (cvy_device_is_dry_run(cvy_queue_device(queue)))
     (void)cvy_simt_direct_works(&st->machine, &st->plan, call->n, call->db != NULL, works);
-  switch (st->pass) {
+  switch (st->job.pass) {
     case CVY_CONV_FORWARD: return run_forward(st, queue, call, works);
     case CVY_CONV_BACKWARD_DATA: return run_data(st, queue, call, works);
     default: return run_weights(st, queue, call, works);
@@ -309,13 +265,14 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
 
 const cvy_conv_algorithm cvy_conv_direct_simt = {.name = "direct_simt",
                                                  .algo = CVY_CONV_DIRECT,
+                                                 .file = "conv2d_direct",
+                                                 .state_bytes = sizeof(simt_state),
+                                                 .uneven = true,
                                                  .error_bound = 1e-5,
                                                  .tf32_error_bound = CVY_TF32_ERROR_BOUND,
                                                  .tiles = cvy_gemm_tiles,
                                                  .n_tiles = CVY_GEMM_TILES,
-                                                 .can = can,
-                                                 .tile_fits = tile_fits,
+                                                 .tile_fits = cvy_gemm_fits,
                                                  .create = create,
                                                  .expected = expected,
-                                                 .destroy = destroy,
                                                  .run = run};

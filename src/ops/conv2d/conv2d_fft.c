@@ -15,22 +15,18 @@
  * are made; the planes behind those in use are zero. */
 #include "src/cl/fft.h"
 #include "src/cl/dry_run.h"
-#include "src/ops/conv2d/conv2d_library.h"
+#include "src/ops/conv2d/conv2d_algorithm.h"
 #include "src/ops/divider.h"
 #include "src/ops/stream.h"
 
 enum { DEFAULT_MIB = 64, LEAST_FILTER = 5, MOST_AREA = 1 << 22, SIZES_TRIED = 4 };
 
 typedef struct fft_state {
-  cvy_device *device;
-  cvy_conv2d_params params;
-  cvy_shape y;
-  cvy_conv_pass pass;
+  cvy_conv_job job;
   int rows, width, pad_h, pad_w;            /* of a plane; padding of outputs that depend on the image */
   int n_i, n_j, n_l, of_i, of_j, of_l;      /* sizes of the sum (n_max samples), and of their parts */
   size_t b_at, out_at, temp_at, spectra_at; /* bytes in the workspace: real planes, a at spectra_at, b, out, scratch */
   cvy_kernel *load_a, *load_b, *multiply, *store;
-  cvy_conv_rest rest;
 } fft_state;
 
 static int larger(int a, int b) { return a > b ? a : b; }
@@ -40,29 +36,24 @@ static int least_length(int size, int filter, int pad) {
   return larger(size + cvy_conv_smaller(pad, filter - 1), filter);
 }
 
-static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
-                const char **why) {
-  (void)y, (void)pass;
-  const char *reason = NULL;
-  if (!cvy_conv_is_plain(p, false, why)) return false;
-  if (p->r < LEAST_FILTER || p->s < LEAST_FILTER) reason = "only filters of 5x5 and more";
-  else if (p->stride_h != 1 || p->stride_w != 1) reason = "only stride 1";
-  else if ((int64_t)cvy_fft_rows(least_length(p->x.h, p->r, p->pad_h)) *
-               cvy_fft_width(least_length(p->x.w, p->s, p->pad_w)) >
-           MOST_AREA)
-    reason = "only images of up to 2^22 pixels";
-  else if (cvy_device_is_dry_run(device) || !cvy_fft_probe(NULL, 0)) reason = "clFFT is not there";
-  if (why && reason) *why = reason;
-  return !reason;
+static const char *can(const cvy_conv_job *job) {
+  const cvy_conv2d_params *const p = &job->params;
+  if (p->r < LEAST_FILTER || p->s < LEAST_FILTER) return "only filters of 5x5 and more";
+  if ((int64_t)cvy_fft_rows(least_length(p->x.h, p->r, p->pad_h)) *
+          cvy_fft_width(least_length(p->x.w, p->s, p->pad_w)) >
+      MOST_AREA)
+    return "only images of up to 2^22 pixels";
+  return cvy_device_is_dry_run(job->device) || !cvy_fft_probe(NULL, 0) ? "clFFT is not there" : NULL;
 }
 
 /* Lengths for the shape: the smallest ones that clFFT can do on this device. */
-static bool choose_lengths(cvy_device *device, const cvy_conv2d_params *p, int *rows, int *width, const char **why) {
+static bool choose_lengths(const cvy_conv_job *job, int *rows, int *width, const char **why) {
+  const cvy_conv2d_params *const p = &job->params;
   *width = cvy_fft_width(least_length(p->x.w, p->s, p->pad_w));
   for (int i = 0; i < SIZES_TRIED; i++) {
     *rows = cvy_fft_rows(least_length(p->x.h, p->r, p->pad_h));
     for (int j = 0; j < SIZES_TRIED; j++) {
-      if (cvy_fft_works(device, *rows, *width, why)) return true;
+      if (cvy_fft_works(job->device, *rows, *width, why)) return true;
       *rows = cvy_fft_rows(*rows + 1);
     }
     *width = cvy_fft_width(*width + 1);
@@ -70,38 +61,25 @@ static bool choose_lengths(cvy_device *device, const cvy_conv2d_params *p, int *
   return false;
 }
 
-static bool works(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
-                  const char **why) {
-  (void)y, (void)pass;
+static bool works(const cvy_conv_job *job, const char **why) {
   int rows, width;
-  return choose_lengths(device, p, &rows, &width, why);
+  return choose_lengths(job, &rows, &width, why);
 }
 
 /* CPUs: measured on PoCL against direct_cpu, 64 samples of LeNet's 5x5 layer take 5 to 9 times as long, 16 of 28x28x64
  * by 7x7 3 to 9 times: clFFT's kernels are shaped for GPUs. Elsewhere an estimate: operations relative to the direct
  * count, at a quarter of its rate, since memory bounds them; above 1, so that it never makes this algorithm the
  * default. The tuner finds where it wins. */
-static double cost(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
-  (void)pass;
-  if (cvy_device_get_info(device)->kind == CVY_DEVICE_CPU) return 6.0;
+static double cost(const cvy_conv_job *job) {
+  const cvy_conv2d_params *const p = &job->params;
+  if (cvy_device_get_info(job->device)->kind == CVY_DEVICE_CPU) return 6.0;
   const double n = p->n_max, c = p->x.c, k = p->k, rows = least_length(p->x.h, p->r, p->pad_h),
                width = least_length(p->x.w, p->s, p->pad_w), area = rows * width;
   double logarithm = 1;
   for (double left = area; left > 2; left /= 2) logarithm++;
   const double transforms = 2.5 * area * logarithm * (n * c + n * k + c * k), products = 4.0 * area * n * c * k;
-  const double direct = 2.0 * n * y->h * y->w * p->r * p->s * c * k, ratio = (transforms + products) / direct;
+  const double direct = 2.0 * n * job->y.h * job->y.w * p->r * p->s * c * k, ratio = (transforms + products) / direct;
   return 4.0 * ratio > 1.2 ? 4.0 * ratio : 1.2;
-}
-
-static void destroy(void *state) {
-  fft_state *const st = state;
-  if (!st) return;
-  cvy_kernel_destroy(&st->load_a);
-  cvy_kernel_destroy(&st->load_b);
-  cvy_kernel_destroy(&st->multiply);
-  cvy_kernel_destroy(&st->store);
-  cvy_conv_rest_destroy(&st->rest);
-  cvy_free(st);
 }
 
 /* Planes of the plan for `planes`: four counts between one power of two and the next. */
@@ -132,11 +110,12 @@ static size_t lay_out(fft_state *st) {
   return st->temp_at;
 }
 
-static cvy_status plan_memory(fft_state *st, int mib, size_t *workspace_bytes) {
+static cvy_status plan_memory(fft_state *st, int mib) {
   cvy_status status = CVY_OK;
   const cvy_fft_plan *plan = NULL;
-  const int n = st->params.n_max, c = st->params.x.c, k = st->params.k;
-  const bool weights = st->pass == CVY_CONV_BACKWARD_WEIGHTS, data = st->pass == CVY_CONV_BACKWARD_DATA;
+  const cvy_conv_job *const job = &st->job;
+  const int n = job->params.n_max, c = job->params.x.c, k = job->params.k;
+  const bool weights = job->weights, data = job->data;
   st->n_i = weights ? c : n, st->n_j = data ? c : k, st->n_l = weights ? n : data ? k : c;
   st->of_i = st->n_i, st->of_j = st->n_j, st->of_l = st->n_l;
   /* clFFT's scratch is as large as the spectra it makes: it counts as one more */
@@ -157,40 +136,32 @@ static cvy_status plan_memory(fft_state *st, int mib, size_t *workspace_bytes) {
   size_t temp_bytes = 0;
   const int counts[] = {st->of_i * st->of_l, st->of_l * st->of_j, st->of_i * st->of_j};
   for (int i = 0; i < 3; i++) { /* made now rather than in a step */
-    CVY_TRY(cvy_fft_plan_get(st->device, st->rows, st->width, round_planes(counts[i]), &plan));
+    CVY_TRY(cvy_fft_plan_get(st->job.device, st->rows, st->width, round_planes(counts[i]), &plan));
     if (cvy_fft_temp_bytes(plan) > temp_bytes) temp_bytes = cvy_fft_temp_bytes(plan);
   }
-  *workspace_bytes = st->temp_at + temp_bytes;
-  const size_t sums = cvy_conv_rest_workspace_bytes(&st->rest, &st->params, &st->y);
-  if (sums > *workspace_bytes) *workspace_bytes = sums;
+  st->job.workspace_bytes = st->temp_at + temp_bytes;
 fail:
   return status;
 }
 
-static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
-                         const int *tile, void **state, size_t *workspace_bytes) {
+static cvy_status create(void *state, const int *tile) {
   cvy_status status = CVY_OK;
-  static const char *const file = "conv2d_fft";
   const char *why = "";
-  const bool weights = pass == CVY_CONV_BACKWARD_WEIGHTS;
-  fft_state *const st = cvy_calloc(1, sizeof *st);
-  CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
-  st->device = device, st->params = *p, st->y = *y, st->pass = pass;
+  fft_state *const st = state;
+  cvy_conv_job *const job = &st->job;
+  const cvy_conv2d_params *const p = &job->params;
+  job->plain = true;
   st->pad_h = cvy_conv_smaller(p->pad_h, p->r - 1), st->pad_w = cvy_conv_smaller(p->pad_w, p->s - 1);
-  CVY_REQUIRE(choose_lengths(device, p, &st->rows, &st->width, &why), CVY_E_UNSUPPORTED, "%s: convolution: %s",
-              cvy_device_label(device), why);
-  CVY_TRY(cvy_kernel_create(device, file, "conv2d_fft_load", NULL, 0, &st->load_a));
-  CVY_TRY(
-      cvy_kernel_create(device, file, weights ? "conv2d_fft_load" : "conv2d_fft_load_filter", NULL, 0, &st->load_b));
-  CVY_TRY(cvy_kernel_create(device, file, "conv2d_fft_multiply", NULL, 0, &st->multiply));
-  CVY_TRY(
-      cvy_kernel_create(device, file, weights ? "conv2d_fft_store_filter" : "conv2d_fft_store", NULL, 0, &st->store));
-  CVY_TRY(cvy_conv_rest_create(device, p, pass, &st->rest));
-  CVY_TRY(plan_memory(st, tile[0], workspace_bytes));
-  *state = st;
-  return CVY_OK;
+  CVY_REQUIRE(choose_lengths(job, &st->rows, &st->width, &why), CVY_E_UNSUPPORTED, "%s: convolution: %s",
+              cvy_device_label(job->device), why);
+  const char *const b = job->weights ? "conv2d_fft_load" : "conv2d_fft_load_filter",
+                    *out = job->weights ? "conv2d_fft_store_filter" : "conv2d_fft_store";
+  CVY_TRY(cvy_conv_kernel(job, "conv2d_fft_load", NULL, 0, &st->load_a));
+  CVY_TRY(cvy_conv_kernel(job, b, NULL, 0, &st->load_b));
+  CVY_TRY(cvy_conv_kernel(job, "conv2d_fft_multiply", NULL, 0, &st->multiply));
+  CVY_TRY(cvy_conv_kernel(job, out, NULL, 0, &st->store));
+  CVY_TRY(plan_memory(st, tile[0]));
 fail:
-  destroy(st);
   return status;
 }
 
@@ -214,7 +185,7 @@ static cvy_status transform(fft_state *st, cvy_queue *queue, const buffers *b, i
   const int planned = round_planes(planes);
   const size_t plane = forward ? (size_t)st->rows * (size_t)st->width * sizeof(float)
                                : cvy_fft_spectrum(st->rows, st->width) * 2 * sizeof(float);
-  CVY_TRY(cvy_fft_plan_get(st->device, st->rows, st->width, planned, &plan));
+  CVY_TRY(cvy_fft_plan_get(st->job.device, st->rows, st->width, planned, &plan));
   if (planned > planes)
     CVY_TRY(cvy_buffer_fill(queue, forward ? b->real : spectrum, (size_t)planes * plane,
                             (size_t)(planned - planes) * plane, 0));
@@ -227,13 +198,13 @@ fail:
 /* Loads planes (image, channel): of x after its prologue, or of the outputs of dy that depend on the image. */
 static cvy_status load_image(fft_state *st, cvy_queue *queue, cvy_kernel *kernel, const cvy_conv_call *call,
                              const buffers *b, bool is_x, range images, range channels) {
-  const cvy_conv2d_params *const p = &st->params;
-  const cvy_shape *const shape = is_x ? &p->x : &st->y;
+  const cvy_conv2d_params *const p = &st->job.params;
+  const cvy_shape *const shape = is_x ? &p->x : &st->job.y;
   const int used_h = is_x ? p->x.h : p->x.h + 2 * st->pad_h - p->r + 1,
             used_w = is_x ? p->x.w : p->x.w + 2 * st->pad_w - p->s + 1, crop_h = is_x ? 0 : p->pad_h - st->pad_h,
             crop_w = is_x ? 0 : p->pad_w - st->pad_w;
   const int64_t n = (int64_t)images.count * channels.count * st->rows * st->width;
-  const cvy_spread s = cvy_spread_over(st->device, n);
+  const cvy_spread s = cvy_spread_over(st->job.device, n);
   return CVY_LAUNCH(queue, kernel, s.grid, CVY_BUF(is_x ? call->x : call->dy), CVY_BUF(is_x ? call->affine : NULL),
                     CVY_BUF(is_x ? call->residual : NULL), CVY_BUF(b->real), CVY_INT((int)n), CVY_INT(s.chunk),
                     CVY_INT(images.begin), CVY_INT(channels.begin), CVY_INT(channels.count), CVY_INT(st->rows),
@@ -245,12 +216,12 @@ static cvy_status load_image(fft_state *st, cvy_queue *queue, cvy_kernel *kernel
 
 static cvy_status load_filter(fft_state *st, cvy_queue *queue, const cvy_conv_call *call, const buffers *b, range c,
                               range k) {
-  const cvy_conv2d_params *const p = &st->params;
+  const cvy_conv2d_params *const p = &st->job.params;
   const int64_t n = (int64_t)c.count * k.count * st->rows * st->width;
-  const cvy_spread s = cvy_spread_over(st->device, n);
+  const cvy_spread s = cvy_spread_over(st->job.device, n);
   return CVY_LAUNCH(queue, st->load_b, s.grid, CVY_BUF(call->w), CVY_BUF(b->real), CVY_INT((int)n), CVY_INT(s.chunk),
                     CVY_INT(c.begin), CVY_INT(k.begin), CVY_INT(k.count), CVY_INT(st->rows), CVY_INT(st->width),
-                    CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->x.c), CVY_INT(st->y.pitch), CVY_DIVIDER(st->width),
+                    CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->x.c), CVY_INT(st->job.y.pitch), CVY_DIVIDER(st->width),
                     CVY_DIVIDER(k.count), CVY_DIVIDER(st->rows));
 }
 
@@ -258,9 +229,8 @@ static cvy_status load_filter(fft_state *st, cvy_queue *queue, const cvy_conv_ca
 static cvy_status make_a(fft_state *st, cvy_queue *queue, const cvy_conv_call *call, const buffers *b, range i,
                          range l) {
   cvy_status status = CVY_OK;
-  const bool weights = st->pass == CVY_CONV_BACKWARD_WEIGHTS;
-  CVY_TRY(
-      load_image(st, queue, st->load_a, call, b, st->pass != CVY_CONV_BACKWARD_DATA, weights ? l : i, weights ? i : l));
+  const bool weights = st->job.weights;
+  CVY_TRY(load_image(st, queue, st->load_a, call, b, !st->job.data, weights ? l : i, weights ? i : l));
   CVY_TRY(transform(st, queue, b, i.count * l.count, b->a, true));
 fail:
   return status;
@@ -269,19 +239,16 @@ fail:
 static cvy_status make_b(fft_state *st, cvy_queue *queue, const cvy_conv_call *call, const buffers *b, range l,
                          range j) {
   cvy_status status = CVY_OK;
-  switch (st->pass) {
-    case CVY_CONV_FORWARD: CVY_TRY(load_filter(st, queue, call, b, l, j)); break;
-    case CVY_CONV_BACKWARD_DATA: CVY_TRY(load_filter(st, queue, call, b, j, l)); break;
-    default: CVY_TRY(load_image(st, queue, st->load_b, call, b, false, l, j));
-  }
+  if (st->job.weights) CVY_TRY(load_image(st, queue, st->load_b, call, b, false, l, j));
+  else CVY_TRY(load_filter(st, queue, call, b, st->job.data ? j : l, st->job.data ? l : j));
   CVY_TRY(transform(st, queue, b, l.count * j.count, b->b, true));
 fail:
   return status;
 }
 
 static cvy_status multiply(fft_state *st, cvy_queue *queue, const buffers *b, range i, range j, range l) {
-  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(st->device);
-  const bool weights = st->pass == CVY_CONV_BACKWARD_WEIGHTS, data = st->pass == CVY_CONV_BACKWARD_DATA;
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(st->job.device);
+  const bool weights = st->job.weights, data = st->job.data;
   const int vec = capabilities->cpu_shaped ? 8 : 1, tile_i = capabilities->cpu_shaped ? 2 : 4, tile_j = 4;
   const int points = (int)cvy_fft_spectrum(st->rows, st->width) / vec;
   const int64_t tasks = (int64_t)cvy_ceil_div(i.count, tile_i) * cvy_ceil_div(j.count, tile_j) * points;
@@ -296,9 +263,9 @@ static cvy_status multiply(fft_state *st, cvy_queue *queue, const buffers *b, ra
 
 static cvy_status store_image(fft_state *st, cvy_queue *queue, const cvy_conv_call *call, const buffers *b,
                               range images, range channels) {
-  const cvy_conv2d_params *const p = &st->params;
-  const bool forward = st->pass == CVY_CONV_FORWARD;
-  const cvy_shape *const shape = forward ? &st->y : &p->x;
+  const cvy_conv2d_params *const p = &st->job.params;
+  const bool forward = st->job.pass == CVY_CONV_FORWARD;
+  const cvy_shape *const shape = forward ? &st->job.y : &p->x;
   const int end = channels.begin + channels.count, stored = (end == shape->c ? shape->pitch : end) - channels.begin;
   const int skip_h = forward ? p->pad_h - st->pad_h : 0, skip_w = forward ? p->pad_w - st->pad_w : 0;
   const int shift_h = forward ? (st->rows - st->pad_h) % st->rows : st->pad_h,
@@ -306,7 +273,7 @@ static cvy_status store_image(fft_state *st, cvy_queue *queue, const cvy_conv_ca
   const int valid_h = forward ? p->x.h + 2 * st->pad_h - p->r + 1 : p->x.h,
             valid_w = forward ? p->x.w + 2 * st->pad_w - p->s + 1 : p->x.w;
   const int64_t n = (int64_t)images.count * shape->h * shape->w * stored;
-  const cvy_spread s = cvy_spread_over(st->device, n);
+  const cvy_spread s = cvy_spread_over(st->job.device, n);
   return CVY_LAUNCH(queue, st->store, s.grid, CVY_BUF(b->real), CVY_BUF(call->bias),
                     CVY_BUF(forward ? call->y : call->dx), CVY_INT((int)n), CVY_INT(s.chunk), CVY_INT(images.begin),
                     CVY_INT(channels.begin), CVY_INT(end), CVY_INT(stored), CVY_INT(st->rows), CVY_INT(st->width),
@@ -318,13 +285,13 @@ static cvy_status store_image(fft_state *st, cvy_queue *queue, const cvy_conv_ca
 
 static cvy_status store_filter(fft_state *st, cvy_queue *queue, const cvy_conv_call *call, const buffers *b, range c,
                                range k) {
-  const cvy_conv2d_params *const p = &st->params;
-  const int end = k.begin + k.count, stored = (end == p->k ? st->y.pitch : end) - k.begin;
+  const cvy_conv2d_params *const p = &st->job.params;
+  const int end = k.begin + k.count, stored = (end == p->k ? st->job.y.pitch : end) - k.begin;
   const int64_t n = (int64_t)p->r * p->s * c.count * stored;
-  const cvy_spread s = cvy_spread_over(st->device, n);
+  const cvy_spread s = cvy_spread_over(st->job.device, n);
   return CVY_LAUNCH(queue, st->store, s.grid, CVY_BUF(b->real), CVY_BUF(call->dw), CVY_INT((int)n), CVY_INT(s.chunk),
                     CVY_INT(c.begin), CVY_INT(c.count), CVY_INT(k.begin), CVY_INT(end), CVY_INT(stored),
-                    CVY_INT(st->rows), CVY_INT(st->width), CVY_INT(p->s), CVY_INT(p->x.c), CVY_INT(st->y.pitch),
+                    CVY_INT(st->rows), CVY_INT(st->width), CVY_INT(p->s), CVY_INT(p->x.c), CVY_INT(st->job.y.pitch),
                     CVY_INT((st->rows - st->pad_h) % st->rows), CVY_INT((st->width - st->pad_w) % st->width),
                     CVY_DIVIDER(stored), CVY_DIVIDER(c.count), CVY_DIVIDER(p->s), CVY_INT(call->accumulate));
 }
@@ -332,7 +299,7 @@ static cvy_status store_filter(fft_state *st, cvy_queue *queue, const cvy_conv_c
 /* All parts of the sum; the spectra of b stay while i goes on, where l is whole. */
 static cvy_status run_parts(fft_state *st, cvy_queue *queue, const cvy_conv_call *call, const buffers *b) {
   cvy_status status = CVY_OK;
-  const bool weights = st->pass == CVY_CONV_BACKWARD_WEIGHTS;
+  const bool weights = st->job.weights;
   const int n_i = weights ? st->n_i : call->n, n_l = weights ? call->n : st->n_l;
   int a_i = -1, a_l = -1, b_l = -1, b_j = -1;
   for (int j0 = 0; j0 < st->n_j; j0 += st->of_j)
@@ -365,7 +332,6 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   CVY_TRY(cvy_buffer_slice(ws, st->out_at, st->temp_at - st->out_at, &b.out));
   if (end > st->temp_at) CVY_TRY(cvy_buffer_slice(ws, st->temp_at, end - st->temp_at, &b.temp));
   CVY_TRY(run_parts(st, queue, call, &b));
-  CVY_TRY(cvy_conv_rest_run(&st->rest, queue, call, &st->y));
 fail: /* the driver retains buffers that its queue still uses */
   cvy_buffer_destroy(&b.real);
   cvy_buffer_destroy(&b.a);
@@ -380,6 +346,9 @@ static const int tiles[][CVY_CONV_TILES] = {{1}, {16}};
 
 const cvy_conv_algorithm cvy_conv_fft = {.name = "fft",
                                          .algo = CVY_CONV_FFT,
+                                         .file = "conv2d_fft",
+                                         .state_bytes = sizeof(fft_state),
+                                         .most_stride = 1,
                                          .error_bound = 1e-5,
                                          .tiles = tiles,
                                          .n_tiles = 2,
@@ -387,5 +356,4 @@ const cvy_conv_algorithm cvy_conv_fft = {.name = "fft",
                                          .cost = cost,
                                          .works = works,
                                          .create = create,
-                                         .destroy = destroy,
                                          .run = run};

@@ -11,20 +11,15 @@ enum {
   TABLES = 4             /* numbers of a position */
 };
 
-static bool can(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
-                const char **why) {
-  (void)device;
-  if (why) *why = "direct's other kernels are faster";
-  const cvy_shape *const in = pass == CVY_CONV_FORWARD ? &params->x : y;
-  return cvy_conv_is_plain(params, true, why) && pass != CVY_CONV_BACKWARD_WEIGHTS && params->x.pitch % 16 == 0 &&
-         y->pitch % 16 == 0 && in->c >= LEAST_CHANNELS;
+static const char *can(const cvy_conv_job *job) {
+  return job->in.c < LEAST_CHANNELS ? "direct's other kernels are faster" : NULL;
 }
 
 /* Measured against direct_cpu; a gradient of few channels fills no blocks of output. */
-static double cost(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
-  (void)device, (void)y;
+static double cost(const cvy_conv_job *job) {
+  const cvy_conv2d_params *const p = &job->params;
   const bool strided = p->stride_h * p->stride_w > 1;
-  return !strided || (pass == CVY_CONV_BACKWARD_DATA && p->x.c < LEAST_CHANNELS) ? 0.9 : 0.75;
+  return !strided || (job->data && p->x.c < LEAST_CHANNELS) ? 0.9 : 0.75;
 }
 
 /* The same in the kernel. */
@@ -96,50 +91,35 @@ static cvy_conv_strip plan_strip(const cvy_conv_gather *g, int n_max) {
   return best;
 }
 
-static void destroy(void *state) {
-  if (!state) return;
-  cvy_conv_strips_clear(state);
-  cvy_free(state);
-}
-
 /* A slice: tables and taps of the tiles, panels, results. */
-static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
-                         const int *tile, void **state, size_t *workspace_bytes) {
-  cvy_status status = CVY_OK;
+static cvy_status create(void *state, const int *tile) {
+  cvy_conv_strips *const st = state;
   (void)tile;
-  cvy_conv_strips *const st = cvy_calloc(1, sizeof *st);
-  CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
-  cvy_conv_strips_begin(st, device, p, y, pass);
+  cvy_conv_strips_begin(st);
   const cvy_conv_gather *const g = &st->gather;
+  const int n_max = st->job.params.n_max;
   /* Statistics are merged from those of an image's parts: the parts are the same whatever n_max is, so that a batch in
    * pieces (other shares, passes) gets the same bits. */
-  const bool merged = pass == CVY_CONV_FORWARD && p->stats;
-  st->strip = plan_strip(g, merged ? STRIP_POSITIONS : p->n_max);
-  st->strip.images = cvy_conv_smaller(st->strip.images, p->n_max);
+  st->strip = plan_strip(g, st->job.stats ? STRIP_POSITIONS : n_max);
+  st->strip.images = cvy_conv_smaller(st->strip.images, n_max);
   const int64_t positions = (int64_t)st->strip.images * st->strip.rows * st->strip.cols;
   st->table_size = (int)cvy_conv_round_up(positions, TILE);
   const int64_t taps = (int64_t)g->taps_h * g->taps_w, floats = st->table_size;
   const int64_t panels_at = cvy_conv_round_up(TABLES * floats + floats / TILE * (1 + taps), 16),
                 results_at = panels_at + floats * taps * cvy_conv_round_up(g->in.c, 16);
-  CVY_TRY(cvy_conv_strips_create(st, device, "conv2d_panels_cpu", "conv2d_cpu_panels", results_at,
-                                 results_at + floats * CVY_STRIP_BLOCK, workspace_bytes));
-  *state = st;
-  return CVY_OK;
-fail:
-  destroy(st);
-  return status;
-}
-
-static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) {
-  return cvy_conv_strips_run(state, queue, call);
+  return cvy_conv_strips_create(st, "conv2d_cpu_panels", results_at, results_at + floats * CVY_STRIP_BLOCK);
 }
 
 const cvy_conv_algorithm cvy_conv_panels_cpu = {.name = "panels_cpu",
                                                 .algo = CVY_CONV_DIRECT,
+                                                .file = "conv2d_panels_cpu",
+                                                .state_bytes = sizeof(cvy_conv_strips),
+                                                .uneven = true,
+                                                .whole_pitch = true,
+                                                .no_weights = true,
                                                 .cpu_shaped = true,
                                                 .error_bound = 1e-5,
                                                 .can = can,
                                                 .cost = cost,
                                                 .create = create,
-                                                .destroy = destroy,
-                                                .run = run};
+                                                .run = cvy_conv_strips_run};

@@ -76,6 +76,9 @@ typedef struct cvy_conv2d_params {
 static inline int cvy_conv_groups(const cvy_conv2d_params *p) { return p->groups ? p->groups : 1; }
 static inline int cvy_conv_dilation_h(const cvy_conv2d_params *p) { return p->dilation_h ? p->dilation_h : 1; }
 static inline int cvy_conv_dilation_w(const cvy_conv2d_params *p) { return p->dilation_w ? p->dilation_w : 1; }
+static inline bool cvy_conv_is_grouped(const cvy_conv2d_params *p) { /* or dilated */
+  return cvy_conv_groups(p) > 1 || cvy_conv_dilation_h(p) > 1 || cvy_conv_dilation_w(p) > 1;
+}
 /* Channels that a filter sees: rows of a tap of w. */
 static inline int cvy_conv_group_c(const cvy_conv2d_params *p) { return p->x.c / cvy_conv_groups(p); }
 

@@ -2,6 +2,7 @@
 #include "src/ops/conv2d/conv2d_simt_plan.h"
 
 #include "src/ops/conv2d/conv2d_direct.h"
+#include "src/ops/conv2d/math.h"
 #include "src/ops/tune/rates.h"
 
 enum {
@@ -26,6 +27,10 @@ cvy_simt_machine cvy_simt_machine_of(cvy_device *device, cvy_math math) {
                             .constants = *c,
                             .memory_bytes = cvy_device_get_info(device)->global_bytes,
                             .tf32_rate = math == CVY_MATH_TF32 ? c->tf32 : 1};
+}
+
+cvy_simt_machine cvy_simt_machine_asked(const cvy_conv_job *job) {
+  return cvy_simt_machine_of(job->device, cvy_math_resolve(job->device, job->params.math));
 }
 
 cvy_launch_work cvy_simt_moves(const cvy_simt_machine *m, double bytes) {
@@ -249,6 +254,12 @@ cvy_status cvy_simt_plan_direct(const cvy_simt_machine *m, const cvy_conv2d_para
   CVY_REQUIRE(found, CVY_E_ARGUMENT, "convolution: there is no tile of %dx%dx%d", tile[0], tile[1], tile[2]);
 fail:
   return status;
+}
+
+double cvy_simt_direct_seconds(const cvy_simt_machine *m, const cvy_conv_job *job) {
+  static const int shipped[CVY_CONV_TILES] = {0};
+  cvy_simt_direct plan;
+  return cvy_simt_plan_direct(m, &job->params, &job->y, job->pass, shipped, &plan) == CVY_OK ? plan.seconds : 0;
 }
 
 /* ---- Winograd ---- */

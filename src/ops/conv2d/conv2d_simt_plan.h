@@ -20,6 +20,8 @@ typedef struct cvy_simt_machine {
 } cvy_simt_machine;
 /* `math` is what cvy_math_resolve gave. */
 cvy_simt_machine cvy_simt_machine_of(cvy_device *device, cvy_math math);
+/* The machine of a job that is asked about, whose arithmetic is still what the user wants. */
+cvy_simt_machine cvy_simt_machine_asked(const cvy_conv_job *job);
 
 /* A launch of products that reach `part` of the FMA rate: groups of a tile, `fma` multiply-adds together, the deepest
  * group `depth` deep. */
@@ -53,6 +55,8 @@ typedef struct cvy_simt_direct {
 /* The plan for p->n_max samples with this tile, or the best one (all zeros). CVY_E_ARGUMENT: the tile does not fit. */
 cvy_status cvy_simt_plan_direct(const cvy_simt_machine *m, const cvy_conv2d_params *p, const cvy_shape *y,
                                 cvy_conv_pass pass, const int *tile, cvy_simt_direct *out);
+/* Expected seconds of the best plan; 0: there is none. */
+double cvy_simt_direct_seconds(const cvy_simt_machine *m, const cvy_conv_job *job);
 /* Phases of backward_data, in rows of *phases_w; 1 in other passes. */
 int cvy_simt_phases(const cvy_simt_direct *plan, int *phases_w);
 /* Work-groups of phase `phase` for n samples (backward_weights and forward: phase 0). */

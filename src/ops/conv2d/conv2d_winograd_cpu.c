@@ -42,40 +42,14 @@ static cvy_conv_edge last_of(int tile_out, int stride, bool forward, int pad, in
 }
 
 typedef struct winograd_state {
-  cvy_conv2d_params params;
-  cvy_conv_pass pass;
-  cvy_shape in, out;                  /* of the gather convolution: backward_data's are those of dy and dx */
+  cvy_conv_job job;                   /* of the gather convolution: backward_data's input and output are dy and dx */
   int first_h, first_w, odd_h, odd_w; /* as in cvy_conv_winograd_call */
   cvy_conv_edge last_h, last_w;
   int planes, weight_planes, tiles_per_image;
-  int compute_units, max_groups, block_tiles; /* the largest block */
+  int block_tiles; /* the largest block */
   int stats_at, slices_at;
   cvy_kernel *main, *weights, *merge;
 } winograd_state;
-
-static bool can(const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass, int most_stride, const char **why) {
-  const char *reason = NULL;
-  if (!cvy_conv_is_plain(p, false, why)) return false;
-  if (p->r != 3 || p->s != 3) reason = "only 3x3 filters";
-  else if (p->stride_h != p->stride_w || p->stride_h > most_stride)
-    reason = most_stride == 1 ? "only stride 1" : "only strides 1x1 and 2x2";
-  else if (p->x.pitch % 16 != 0 || y->pitch % 16 != 0) reason = "CPU kernels want pitches that are multiples of 16";
-  else if (pass == CVY_CONV_BACKWARD_WEIGHTS) reason = "these kernels have no backward_weights";
-  if (reason && why) *why = reason;
-  return !reason;
-}
-
-static bool can4(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
-                 const char **why) {
-  (void)device;
-  return can(p, y, pass, 2, why);
-}
-
-static bool can2(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
-                 const char **why) {
-  (void)device;
-  return can(p, y, pass, 1, why);
-}
 
 /* As in the kernels. */
 static int padded_rows(int n) {
@@ -98,13 +72,15 @@ static int tiles_of(int length, int tile_out) { return cvy_ceil_div(length, tile
 /* Whether a call of n samples has too few tiles to pay for writing the transformed weights to memory. Its tasks are
  * blocks of output channels alone. */
 static bool is_late(const winograd_state *st, int n) {
-  return (int64_t)n * st->tiles_per_image <= LATE_TILES && cvy_ceil_div(st->out.pitch, BLOCK) >= st->compute_units;
+  return (int64_t)n * st->tiles_per_image <= LATE_TILES &&
+         cvy_ceil_div(st->job.out.pitch, BLOCK) >= st->job.capabilities->compute_units;
 }
 
 /* Tiles per block for n samples: fewer if every compute unit would not get a block. */
 static int plan_block(const winograd_state *st, int n) {
   if (is_late(st, n)) return n * st->tiles_per_image > ROWS ? n * st->tiles_per_image : ROWS;
-  const int64_t share = ((int64_t)n * st->tiles_per_image + st->compute_units - 1) / st->compute_units;
+  const int64_t share = ((int64_t)n * st->tiles_per_image + st->job.capabilities->compute_units - 1) /
+                        st->job.capabilities->compute_units;
   if (share >= st->block_tiles) return st->block_tiles;
   return share > ROWS ? (int)share : ROWS;
 }
@@ -115,55 +91,44 @@ static int parts_of(const winograd_state *st, int block_tiles) {
 }
 
 static int64_t slice_floats_of(const winograd_state *st, int block_tiles) {
-  const int64_t channels = (int64_t)cvy_ceil_div(st->in.c, 16) * 16, rows = padded_rows(block_tiles);
+  const int64_t channels = (int64_t)cvy_ceil_div(st->job.in.c, 16) * 16, rows = padded_rows(block_tiles);
   return channels + st->planes * (channels * rows + 16) + st->planes * (rows * BLOCK + BLOCK);
 }
 
 /* Floats of transformed weights. */
 static int64_t weight_floats_of(const winograd_state *st) {
-  const int64_t full = st->out.pitch / BLOCK, rest = st->out.pitch % BLOCK;
+  const int64_t full = st->job.out.pitch / BLOCK, rest = st->job.out.pitch % BLOCK;
   return st->weight_planes *
-         (full * ((int64_t)st->in.c * BLOCK + PANEL_GAP) + (rest ? st->in.c * rest + PANEL_GAP : 0));
-}
-
-static void destroy(void *state) {
-  winograd_state *const st = state;
-  if (!st) return;
-  cvy_kernel_destroy(&st->main);
-  cvy_kernel_destroy(&st->weights);
-  cvy_kernel_destroy(&st->merge);
-  cvy_free(st);
+         (full * ((int64_t)st->job.in.c * BLOCK + PANEL_GAP) + (rest ? st->job.in.c * rest + PANEL_GAP : 0));
 }
 
 /* With stride 2 a tile has so many products that two register tiles of rows pay only with few channels: measured. */
 static int largest_block(const winograd_state *st, int tile) {
-  if (!tile && st->params.stride_h == 2)
-    return st->in.c * (st->pass == CVY_CONV_FORWARD ? 4 : 1) <= STRIDED_CHANNELS ? 2 * BLOCK_TILES : BLOCK_TILES;
+  if (!tile && st->job.params.stride_h == 2)
+    return st->job.in.c * (st->job.data ? 1 : 4) <= STRIDED_CHANNELS ? 2 * BLOCK_TILES : BLOCK_TILES;
   if (tile) return tile;
   const int64_t weights = weight_floats_of(st);
   return weights > WEIGHT_FLOATS ? LARGE_BLOCK_TILES : weights > NEAR_WEIGHT_FLOATS ? 2 * BLOCK_TILES : BLOCK_TILES;
 }
 
-static cvy_status create(int tile_out, cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
-                         cvy_conv_pass pass, const int *tile, void **state, size_t *workspace_bytes) {
+static cvy_status create(void *state, const int *tile) {
   cvy_status status = CVY_OK;
-  static const char *const file = "conv2d_winograd_cpu";
-  const bool forward = pass == CVY_CONV_FORWARD;
-  const int stride = p->stride_h;
+  winograd_state *const st = state;
+  cvy_conv_job *const job = &st->job;
+  const cvy_conv2d_params *const p = &job->params;
+  const cvy_shape *const in = &job->in, *const out = &job->out;
+  const int stride = p->stride_h, tile_out = job->algorithm->tile_out;
+  const bool forward = !job->data;
   const lines l = lines_of(tile_out, stride, forward);
   const cvy_define defines[] = {{"TILE_OUT", tile_out},
-                                {"NARROW", (forward ? y : &p->x)->pitch % BLOCK != 0},
+                                {"NARROW", out->pitch % BLOCK != 0},
                                 {"STRIDE", stride},
                                 {"BACK", stride == 2 && !forward}};
   enum { N_DEFINES = sizeof defines / sizeof *defines };
-  winograd_state *const st = cvy_calloc(1, sizeof *st);
   bool known = tile[0] == 0;
-  CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
   for (int i = 0; i < N_TILES; i++) known = known || tiles[i][0] == tile[0];
   CVY_REQUIRE(known, CVY_E_ARGUMENT, "convolution: winograd with %d tiles per block; 0, 14, 28, 56 or 112 are known",
               tile[0]);
-  st->params = *p, st->pass = pass;
-  st->in = forward ? p->x : *y, st->out = forward ? *y : p->x;
   if (forward) {
     st->first_h = -p->pad_h, st->first_w = -p->pad_w;
   } else if (stride == 1) {
@@ -172,11 +137,10 @@ static cvy_status create(int tile_out, cvy_device *device, const cvy_conv2d_para
     st->first_h = (p->pad_h + 1) / 2 - 1, st->first_w = (p->pad_w + 1) / 2 - 1;
     st->odd_h = p->pad_h % 2, st->odd_w = p->pad_w % 2;
   }
-  st->last_h = last_of(tile_out, stride, forward, p->pad_h, st->in.h, st->out.h);
-  st->last_w = last_of(tile_out, stride, forward, p->pad_w, st->in.w, st->out.w);
+  st->last_h = last_of(tile_out, stride, forward, p->pad_h, in->h, out->h);
+  st->last_w = last_of(tile_out, stride, forward, p->pad_w, in->w, out->w);
   st->planes = l.products * l.products, st->weight_planes = l.weights * l.weights;
-  st->tiles_per_image = tiles_of(st->out.h, l.out) * tiles_of(st->out.w, l.out);
-  st->compute_units = cvy_device_get_capabilities(device)->compute_units;
+  st->tiles_per_image = tiles_of(out->h, l.out) * tiles_of(out->w, l.out);
   st->block_tiles = largest_block(st, tile[0]);
 
   int block_tiles = 0;
@@ -184,58 +148,47 @@ static cvy_status create(int tile_out, cvy_device *device, const cvy_conv2d_para
     if (plan_block(st, n) > block_tiles) block_tiles = plan_block(st, n);
   const int64_t slice = slice_floats_of(st, block_tiles), weights = weight_floats_of(st);
   /* More groups than cores, so that a core that other programs use does not delay the end. */
-  st->max_groups = st->compute_units * (slice > SLICE_FLOATS_SMALL || st->compute_units > 32 ? 1 : 4);
+  const int units = job->capabilities->compute_units;
+  job->max_groups = units * (slice > SLICE_FLOATS_SMALL || units > 32 ? 1 : 4);
   int64_t stats = 0;
-  if (forward && p->stats) {
+  if (job->stats) {
     /* Smaller blocks of smaller batches make more parts. */
     for (int n = p->n_max; n >= 1; n--) {
       const int parts = parts_of(st, plan_block(st, n));
-      const int64_t floats = parts > 1 ? (int64_t)n * parts * 4 * st->out.pitch : 0;
+      const int64_t floats = parts > 1 ? (int64_t)n * parts * 4 * out->pitch : 0;
       if (floats > stats) stats = floats;
     }
   }
-  const int64_t total = weights + stats + slice * st->max_groups;
-  CVY_REQUIRE((int64_t)p->n_max * st->tiles_per_image <= INT32_MAX && slice <= INT32_MAX && total <= INT32_MAX,
-              CVY_E_ARGUMENT, "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)total);
+  CVY_TRY(cvy_conv_claim(job, weights + stats + slice * job->max_groups));
   st->stats_at = (int)weights, st->slices_at = (int)(weights + stats);
-  *workspace_bytes = (size_t)total * sizeof(float);
 
-  CVY_TRY(cvy_kernel_create(device, file, "conv2d_winograd_cpu_gather", defines, N_DEFINES, &st->main));
-  CVY_TRY(cvy_kernel_create(device, file,
-                            forward ? "conv2d_winograd_cpu_weights" : "conv2d_winograd_cpu_weights_turned", defines,
-                            N_DEFINES, &st->weights));
-  if (forward && p->stats)
-    CVY_TRY(cvy_kernel_create(device, file, "conv2d_winograd_cpu_merge_stats", defines, N_DEFINES, &st->merge));
-  *state = st;
-  return CVY_OK;
+  CVY_TRY(cvy_conv_kernel(job, "conv2d_winograd_cpu_gather", defines, N_DEFINES, &st->main));
+  CVY_TRY(cvy_conv_kernel(job, forward ? "conv2d_winograd_cpu_weights" : "conv2d_winograd_cpu_weights_turned", defines,
+                          N_DEFINES, &st->weights));
+  if (job->stats) CVY_TRY(cvy_conv_kernel(job, "conv2d_winograd_cpu_merge_stats", defines, N_DEFINES, &st->merge));
 fail:
-  destroy(st);
   return status;
 }
 
 static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) {
   cvy_status status = CVY_OK;
   winograd_state *const st = state;
-  const cvy_conv2d_params *const p = &st->params;
-  const cvy_shape *const in = &st->in, *const out = &st->out;
-  const bool forward = st->pass == CVY_CONV_FORWARD, stats = forward && p->stats;
+  const cvy_conv_job *const job = &st->job;
+  const cvy_shape *const in = &job->in, *const out = &job->out;
+  const bool forward = !job->data;
   const int block_tiles = plan_block(st, call->n), parts = parts_of(st, block_tiles);
-  const int blocks_k = cvy_ceil_div(out->pitch, BLOCK);
-  const bool late = is_late(st, call->n);
-  int flags = (forward ? p->prologue : 0) | (call->bias ? CVY_CPU_BIAS : 0) | (stats ? CVY_CPU_STATS : 0) |
-              (call->accumulate ? CVY_CPU_ACCUMULATE : 0) | cvy_conv_stream_flag(call->n, out, call->accumulate);
-  if (late) {
+  const int blocks_k = cvy_ceil_div(out->pitch, BLOCK), most = 4 * job->capabilities->compute_units;
+  int flags = call->flags;
+  if (is_late(st, call->n)) {
     flags |= CVY_CPU_LATE | (forward ? 0 : CVY_CPU_TURNED);
   } else if (forward) {
     const int64_t rows = (int64_t)blocks_k * in->c;
-    CVY_TRY(CVY_LAUNCH(queue, st->weights,
-                       cvy_conv_groups_of_one(cvy_conv_smaller((rows + 15) / 16, 4 * st->compute_units)),
-                       CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(in->c), CVY_INT(out->pitch)));
+    CVY_TRY(CVY_LAUNCH(queue, st->weights, cvy_conv_tasks((rows + 15) / 16, most), CVY_BUF(call->w),
+                       CVY_BUF(call->workspace), CVY_INT(in->c), CVY_INT(out->pitch)));
   } else {
     const int64_t pieces = (int64_t)blocks_k * cvy_ceil_div(in->c, 16);
-    CVY_TRY(CVY_LAUNCH(queue, st->weights, cvy_conv_groups_of_one(cvy_conv_smaller(pieces, 4 * st->compute_units)),
-                       CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(out->c), CVY_INT(out->pitch), CVY_INT(in->c),
-                       CVY_INT(in->pitch)));
+    CVY_TRY(CVY_LAUNCH(queue, st->weights, cvy_conv_tasks(pieces, most), CVY_BUF(call->w), CVY_BUF(call->workspace),
+                       CVY_INT(out->c), CVY_INT(out->pitch), CVY_INT(in->c), CVY_INT(in->pitch)));
   }
   const int64_t tasks = ((int64_t)call->n * st->tiles_per_image + block_tiles - 1) / block_tiles * blocks_k;
   const cvy_conv_winograd_call c = {
@@ -254,24 +207,14 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
       .slice_floats = (int)slice_floats_of(st, block_tiles),
       .group_size = call->group_size,
       .flags = flags};
-  CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)),
-                     CVY_BUF(forward ? call->x : call->dy), CVY_BUF(call->affine), CVY_BUF(call->residual),
-                     CVY_BUF(call->bias), CVY_BUF(call->w), CVY_BUF(forward ? call->y : call->dx), CVY_BUF(call->stats),
-                     CVY_BUF(call->workspace), CVY_STRUCT(c)));
-  if (stats && parts > 1)
-    CVY_TRY(CVY_LAUNCH(queue, st->merge, cvy_conv_groups_of_one(cvy_conv_smaller(call->n, st->max_groups)),
-                       CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_STRUCT(c)));
+  CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_tasks(tasks, job->max_groups), CVY_BUF(call->in), CVY_BUF(call->affine),
+                     CVY_BUF(call->residual), CVY_BUF(call->bias), CVY_BUF(call->w), CVY_BUF(call->out),
+                     CVY_BUF(call->stats), CVY_BUF(call->workspace), CVY_STRUCT(c)));
+  if (st->merge && parts > 1)
+    CVY_TRY(CVY_LAUNCH(queue, st->merge, cvy_conv_tasks(call->n, job->max_groups), CVY_BUF(call->workspace),
+                       CVY_BUF(call->stats), CVY_STRUCT(c)));
 fail:
   return status;
-}
-
-static cvy_status create4(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
-                          const int *tile, void **state, size_t *workspace_bytes) {
-  return create(4, device, p, y, pass, tile, state, workspace_bytes);
-}
-static cvy_status create2(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
-                          const int *tile, void **state, size_t *workspace_bytes) {
-  return create(2, device, p, y, pass, tile, state, workspace_bytes);
 }
 
 /* Outputs and taps of one dimension that meet in the image. */
@@ -302,10 +245,12 @@ static int products_of(int in, int out, int tile_out, int stride, bool forward, 
 /* A model in units of multiply-adds: products at the rate of register tiles, a cost for each transformed element, and
  * once per call a cost for each transformed weight, which is higher if the weights do not stay in a cache. Its
  * constants are fitted to measurements of resnet18's layers at batches 1 to 256. */
-static double cost(int tile_out, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
+static double cost(const cvy_conv_job *job) {
   static const double direct_rate = 0.85, product_rate = 0.9, transform = 30.0;
-  const bool forward = pass == CVY_CONV_FORWARD;
-  const cvy_shape *const in = forward ? &p->x : y, *const out = forward ? y : &p->x;
+  const cvy_conv2d_params *const p = &job->params;
+  const cvy_shape *const in = &job->in, *const out = &job->out;
+  const bool forward = !job->data;
+  const int tile_out = job->algorithm->tile_out;
   const lines l = lines_of(tile_out, p->stride_h, forward);
   const double weight_planes = (double)l.weights * l.weights, c = in->c, k = out->pitch;
   const double image_products = (double)products_of(in->h, out->h, tile_out, p->stride_h, forward, p->pad_h) *
@@ -316,37 +261,21 @@ static double cost(int tile_out, const cvy_conv2d_params *p, const cvy_shape *y,
       image_tiles * p->n_max < ROWS ? padded_rows((int)(image_tiles * p->n_max)) / (image_tiles * p->n_max) : 1.0;
   const double work = image_products * (padded * c * k / product_rate + transform * (cvy_pitch_of(in->c) + k)) +
                       weight_planes * weight * c * k / p->n_max;
-  const double direct = direct_work(p, y, forward) * c * k / direct_rate;
+  const double direct = direct_work(p, &job->y, forward) * c * k / direct_rate;
   return direct > 0 ? work / direct : 2.0;
 }
-static double cost4(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
-  (void)device;
-  return cost(4, p, y, pass);
-}
-static double cost2(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
-  (void)device;
-  return cost(2, p, y, pass);
-}
-
+#define WINOGRAD_CPU                                                                                        \
+  .file = "conv2d_winograd_cpu", .state_bytes = sizeof(winograd_state), .tiles = tiles, .n_tiles = N_TILES, \
+  .cpu_shaped = true, .filter = 3, .whole_pitch = true, .no_weights = true, .cost = cost, .create = create, .run = run
 const cvy_conv_algorithm cvy_conv_winograd4_cpu = {.name = "winograd4_cpu",
                                                    .algo = CVY_CONV_WINOGRAD4,
-                                                   .cpu_shaped = true,
                                                    .error_bound = 2.4e-6,
-                                                   .tiles = tiles,
-                                                   .n_tiles = N_TILES,
-                                                   .can = can4,
-                                                   .cost = cost4,
-                                                   .create = create4,
-                                                   .destroy = destroy,
-                                                   .run = run};
+                                                   .most_stride = 2,
+                                                   .tile_out = 4,
+                                                   WINOGRAD_CPU};
 const cvy_conv_algorithm cvy_conv_winograd2_cpu = {.name = "winograd2_cpu",
                                                    .algo = CVY_CONV_WINOGRAD2,
-                                                   .cpu_shaped = true,
                                                    .error_bound = 7e-7,
-                                                   .tiles = tiles,
-                                                   .n_tiles = N_TILES,
-                                                   .can = can2,
-                                                   .cost = cost2,
-                                                   .create = create2,
-                                                   .destroy = destroy,
-                                                   .run = run};
+                                                   .most_stride = 1,
+                                                   .tile_out = 2,
+                                                   WINOGRAD_CPU};

@@ -71,6 +71,7 @@ size_t cvy_convpool_mask_bytes(const cvy_convpool_params *p, int n) {
 
 /* Most work-groups of a pass over this many tasks of one sample. */
 static int groups_for(const cvy_convpool *op, int64_t tasks) { return cvy_conv_smaller(tasks, op->max_groups); }
+static cvy_grid grid_for(const cvy_convpool *op, int64_t tasks) { return cvy_conv_tasks(tasks, op->max_groups); }
 
 static void plan_direct(cvy_convpool *op) {
   const cvy_convpool_params *const p = &op->params;
@@ -202,10 +203,10 @@ cvy_status cvy_convpool_forward(cvy_convpool *op, cvy_queue *queue, int n, cvy_b
   if (bias) CVY_TRY(cvy_check_buffer("convpool", "bias", bias, (size_t)p->y_pitch * sizeof(float)));
   if (mask) CVY_TRY(cvy_check_buffer("convpool", "mask", mask, cvy_convpool_mask_bytes(p, n)));
   const int flags = (bias ? FLAG_BIAS : 0) | (mask ? FLAG_MASK : 0);
-  const cvy_grid grid = cvy_conv_groups_of_one(groups_for(op, tasks_of(op, n)));
+  const cvy_grid grid = grid_for(op, tasks_of(op, n));
   if (op->winograd) {
-    CVY_TRY(CVY_LAUNCH(queue, op->weights, cvy_conv_groups_of_one(groups_for(op, p->x.c)), CVY_BUF(w),
-                       CVY_BUF(workspace), CVY_INT(p->x.c), CVY_INT(p->y_pitch)));
+    CVY_TRY(CVY_LAUNCH(queue, op->weights, grid_for(op, p->x.c), CVY_BUF(w), CVY_BUF(workspace), CVY_INT(p->x.c),
+                       CVY_INT(p->y_pitch)));
     CVY_TRY(CVY_LAUNCH(queue, op->forward, grid, CVY_BUF(x), CVY_BUF(bias), CVY_BUF(y), CVY_BUF(mask),
                        CVY_BUF(workspace), CVY_INT(n), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c),
                        CVY_INT(p->x.pitch), CVY_INT(op->y.h), CVY_INT(op->y.w), CVY_INT(p->y_pitch), CVY_INT(p->pad_h),
@@ -231,14 +232,13 @@ cvy_status cvy_convpool_backward_data(cvy_convpool *op, cvy_queue *queue, int n,
   CVY_TRY(cvy_check_buffer("convpool", "mask", mask, cvy_convpool_mask_bytes(p, n)));
   CVY_TRY(cvy_check_buffer("convpool", "w", w, weight_bytes(p)));
   CVY_TRY(cvy_check_buffer("convpool", "dx", dx, bytes_of(&p->x, n)));
-  CVY_TRY(CVY_LAUNCH(queue, op->weights_turned,
-                     cvy_conv_groups_of_one(groups_for(op, (int64_t)cvy_ceil_div(p->k, 16) * (p->x.pitch / 16))),
+  CVY_TRY(CVY_LAUNCH(queue, op->weights_turned, grid_for(op, (int64_t)cvy_ceil_div(p->k, 16) * (p->x.pitch / 16)),
                      CVY_BUF(w), CVY_BUF(workspace), CVY_INT(p->x.c), CVY_INT(p->x.pitch), CVY_INT(p->k),
                      CVY_INT(p->y_pitch)));
-  CVY_TRY(CVY_LAUNCH(queue, op->data, cvy_conv_groups_of_one(groups_for(op, n)), CVY_BUF(dy), CVY_BUF(mask),
-                     CVY_BUF(dx), CVY_BUF(workspace), CVY_INT(n), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.pitch),
-                     CVY_INT(op->y.h), CVY_INT(op->y.w), CVY_INT(p->k), CVY_INT(p->y_pitch), CVY_INT(p->pad_h),
-                     CVY_INT(p->pad_w), CVY_INT(op->turned_floats), CVY_INT(op->forward_slice),
+  CVY_TRY(CVY_LAUNCH(queue, op->data, grid_for(op, n), CVY_BUF(dy), CVY_BUF(mask), CVY_BUF(dx), CVY_BUF(workspace),
+                     CVY_INT(n), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.pitch), CVY_INT(op->y.h),
+                     CVY_INT(op->y.w), CVY_INT(p->k), CVY_INT(p->y_pitch), CVY_INT(p->pad_h), CVY_INT(p->pad_w),
+                     CVY_INT(op->turned_floats), CVY_INT(op->forward_slice),
                      CVY_INT(accumulate ? FLAG_ACCUMULATE : 0)));
 fail:
   return status;
@@ -258,7 +258,7 @@ cvy_status cvy_convpool_backward_weights(cvy_convpool *op, cvy_queue *queue, int
   if (db) CVY_TRY(cvy_check_buffer("convpool", "db", db, (size_t)p->y_pitch * sizeof(float)));
   const int bias = db ? FLAG_BIAS : 0, flags = bias | (accumulate ? FLAG_ACCUMULATE : 0);
   const int parts = groups_for(op, tasks_of(op, n)), taps = p->r * p->s * p->x.c;
-  const cvy_grid grid = cvy_conv_groups_of_one(parts);
+  const cvy_grid grid = cvy_conv_grid(parts, 1);
   if (op->winograd)
     CVY_TRY(CVY_LAUNCH(queue, op->gradient, grid, CVY_BUF(x), CVY_BUF(dy), CVY_BUF(mask), CVY_BUF(workspace),
                        CVY_INT(n), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c), CVY_INT(p->x.pitch),
@@ -270,10 +270,9 @@ cvy_status cvy_convpool_backward_weights(cvy_convpool *op, cvy_queue *queue, int
                        CVY_INT(op->y.h), CVY_INT(op->y.w), CVY_INT(p->y_pitch), CVY_INT(p->r), CVY_INT(p->s),
                        CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(op->gradient_slice), CVY_INT(op->gradient_at),
                        CVY_INT(op->offset_at), CVY_INT(op->own_at), CVY_INT(bias)));
-  CVY_TRY(CVY_LAUNCH(queue, op->finish, cvy_conv_groups_of_one(groups_for(op, op->winograd ? p->x.c : taps)),
-                     CVY_BUF(workspace), CVY_BUF(dw), CVY_BUF(db), CVY_INT(op->winograd ? p->x.c : taps),
-                     CVY_INT(p->y_pitch), CVY_INT(parts), CVY_INT(op->own_at), CVY_INT(op->gradient_slice),
-                     CVY_INT(flags)));
+  CVY_TRY(CVY_LAUNCH(queue, op->finish, grid_for(op, op->winograd ? p->x.c : taps), CVY_BUF(workspace), CVY_BUF(dw),
+                     CVY_BUF(db), CVY_INT(op->winograd ? p->x.c : taps), CVY_INT(p->y_pitch), CVY_INT(parts),
+                     CVY_INT(op->own_at), CVY_INT(op->gradient_slice), CVY_INT(flags)));
 fail:
   return status;
 }

@@ -16,6 +16,10 @@ bool cvy_gemm_tile_fits(const cvy_capabilities *capabilities, cvy_gemm_tile t) {
          (size_t)cvy_gemm_items(t) <= capabilities->max_work_group;
 }
 
+bool cvy_gemm_fits(cvy_device *device, const int *tile) {
+  return cvy_gemm_tile_fits(cvy_device_get_capabilities(device), (cvy_gemm_tile){tile[0], tile[1], tile[2]});
+}
+
 int cvy_gemm_slots(const cvy_capabilities *capabilities, cvy_gemm_tile t) {
   return capabilities->compute_units * (512 / cvy_gemm_items(t));
 }

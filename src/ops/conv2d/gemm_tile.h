@@ -19,6 +19,7 @@ extern const int cvy_gemm_tiles[CVY_GEMM_TILES][CVY_CONV_TILES];
 static inline int cvy_gemm_items(cvy_gemm_tile t) { return t.m / 8 * (t.n / 8); }
 /* True if the device has the local memory and the work-group size. */
 bool cvy_gemm_tile_fits(const cvy_capabilities *capabilities, cvy_gemm_tile tile);
+bool cvy_gemm_fits(cvy_device *device, const int *tile); /* as tile_fits of an algorithm */
 /* Work-groups that a device holds at once: 512 work-items per compute unit, which the kernels' registers and local
  * memory allow everywhere (tools/kernel-check). */
 int cvy_gemm_slots(const cvy_capabilities *capabilities, cvy_gemm_tile tile);

@@ -96,8 +96,7 @@ static bool convolution_is_right(const float *host) {
 /* The same for the convolution, with the largest tile. Its kernels use the unit already. */
 static cvy_status try_direct(cvy_queue *queue, trial *t, cvy_math math, bool *right) {
   cvy_status status = CVY_OK;
-  void *state = NULL;
-  size_t bytes = 0;
+  cvy_conv_job *state = NULL;
   cvy_device *const device = cvy_queue_device(queue);
   const cvy_shape y = {SIDE, SIDE, FILTERS, FILTERS};
   const cvy_conv2d_params p = {.n_max = SAMPLES,
@@ -115,22 +114,23 @@ static cvy_status try_direct(cvy_queue *queue, trial *t, cvy_math math, bool *ri
   _Static_assert(SAMPLES * PIXELS * CHANNELS <= ROWS * DEPTH && TAPS * TAPS * CHANNELS * FILTERS <= DEPTH * COLUMNS &&
                      SAMPLES * PIXELS * FILTERS <= ROWS * COLUMNS,
                  "the products' buffers are large enough");
-  CVY_TRY(cvy_conv_direct_simt.create(device, &p, &y, CVY_CONV_FORWARD, cvy_gemm_tiles[0], &state, &bytes));
-  if (bytes) CVY_TRY(cvy_buffer_create(device, bytes, &t->workspace));
+  cvy_conv_job job = cvy_conv_job_of(device, &p, &y, CVY_CONV_FORWARD);
+  job.algorithm = &cvy_conv_direct_simt;
+  CVY_TRY(cvy_conv_create(&job, cvy_gemm_tiles[0], &state));
+  if (state->workspace_bytes) CVY_TRY(cvy_buffer_create(device, state->workspace_bytes, &t->workspace));
   for (int i = 0; i < SAMPLES * PIXELS * CHANNELS; i++)
     t->host[i] = pixel_at(i / CHANNELS / PIXELS, i / CHANNELS % PIXELS / SIDE, i / CHANNELS % SIDE, i % CHANNELS);
   CVY_TRY(cvy_buffer_write(queue, t->a, 0, SAMPLES * PIXELS * CHANNELS * sizeof(float), t->host, NULL, NULL));
   for (int i = 0; i < TAPS * TAPS * CHANNELS * FILTERS; i++)
     t->host[i] = weight_at(i / FILTERS / CHANNELS, i / FILTERS % CHANNELS, i % FILTERS);
   CVY_TRY(cvy_buffer_write(queue, t->b, 0, TAPS * TAPS * CHANNELS * FILTERS * sizeof(float), t->host, NULL, NULL));
-  const cvy_conv_call call = {
-      .n = SAMPLES, .group_size = 1, .x = t->a, .w = t->b, .y = t->c, .workspace = t->workspace};
-  CVY_TRY(cvy_conv_direct_simt.run(state, queue, &call));
+  cvy_conv_call call = {.n = SAMPLES, .group_size = 1, .x = t->a, .w = t->b, .y = t->c, .workspace = t->workspace};
+  CVY_TRY(cvy_conv_run(state, queue, &call));
   CVY_TRY(cvy_buffer_read(queue, t->c, 0, SAMPLES * PIXELS * FILTERS * sizeof(float), t->host, NULL, NULL));
   *right = convolution_is_right(t->host);
 fail:
   (void)cvy_queue_finish(queue);
-  cvy_conv_direct_simt.destroy(state);
+  cvy_conv_destroy(&state);
   return status;
 }
 
