@@ -4,10 +4,11 @@
 #include <math.h>
 
 #include "src/ops/divider.h"
+#include "src/ops/operation.h"
 #include "src/ops/stream.h"
 
 struct cvy_activation {
-  cvy_device *device;
+  cvy_operation base;
   cvy_activation_params params;
   cvy_kernel *forward, *backward, *backward_add;
 };
@@ -54,34 +55,26 @@ static bool moves_zero(const cvy_activation_params *p) {
 
 cvy_status cvy_activation_create(cvy_device *device, const cvy_activation_params *params, cvy_activation **out) {
   cvy_status status = CVY_OK;
-  cvy_activation *op = NULL;
+  cvy_activation *const op = *out = cvy_operation_new(device, "activation", sizeof *op);
+  if (!op) return CVY_E_MEMORY;
   const cvy_activation_params *const p = params;
-  *out = NULL;
   CVY_TRY(cvy_activation_check(p));
   CVY_REQUIRE(p->kind != CVY_ACTIVATION_RELU, CVY_E_ARGUMENT, "activation: relu is an operation of eltwise");
   CVY_REQUIRE(p->c >= 1 && p->pitch >= p->c && p->pitch % 16 == 0, CVY_E_ARGUMENT,
               "%s: %d channels with pitch %d: must be at least 1, and the pitch a multiple of 16 and at least as large",
               cvy_activation_name(p->kind), p->c, p->pitch);
-  op = cvy_calloc(1, sizeof *op);
-  CVY_REQUIRE(op, CVY_E_MEMORY, "activation: no memory for the operation");
-  *op = (cvy_activation){.device = device, .params = *p};
+  op->params = *p;
   const cvy_define defines[] = {{"KIND", (int)p->kind}, {"MASKED", p->c < p->pitch && moves_zero(p)}};
-  CVY_TRY(cvy_kernel_create(device, "activation", "activation_forward", defines, 2, &op->forward));
-  CVY_TRY(cvy_kernel_create(device, "activation", "activation_backward", defines, 2, &op->backward));
-  CVY_TRY(cvy_kernel_create(device, "activation", "activation_backward_add", defines, 2, &op->backward_add));
-  *out = op;
-  return CVY_OK;
+  CVY_TRY(cvy_operation_kernel(op, "activation", "activation_forward", defines, 2, &op->forward));
+  CVY_TRY(cvy_operation_kernel(op, "activation", "activation_backward", defines, 2, &op->backward));
+  CVY_TRY(cvy_operation_kernel(op, "activation", "activation_backward_add", defines, 2, &op->backward_add));
 fail:
-  cvy_activation_destroy(&op);
+  if (status != CVY_OK) cvy_activation_destroy(out);
   return status;
 }
 
 void cvy_activation_destroy(cvy_activation **op) {
-  if (!*op) return;
-  cvy_kernel_destroy(&(*op)->forward);
-  cvy_kernel_destroy(&(*op)->backward);
-  cvy_kernel_destroy(&(*op)->backward_add);
-  cvy_free(*op);
+  cvy_operation_end(*op);
   *op = NULL;
 }
 
@@ -95,7 +88,7 @@ static cvy_status prepare(const cvy_activation *op, int rows, cvy_buffer *const 
               "%s: %d rows with pitch %d: must be at least 1 and fewer than 2^31 floats", name, rows, row.pitch);
   const size_t n_elems = (size_t)rows * (size_t)row.pitch;
   for (int i = 0; i < n_buffers; i++) CVY_TRY(cvy_check_buffer(name, names[i], buffers[i], n_elems * sizeof(float)));
-  CVY_TRY(cvy_stream_plan(op->device, name, n_elems, plan));
+  CVY_TRY(cvy_stream_plan(op->base.device, name, n_elems, plan));
 fail:
   return status;
 }
@@ -105,7 +98,7 @@ cvy_status cvy_activation_forward(cvy_activation *op, cvy_queue *queue, int rows
   const cvy_activation_params *const p = &op->params;
   cvy_stream plan;
   CVY_TRY(prepare(op, rows, (cvy_buffer *const[]){x, y}, (const char *const[]){"x", "y"}, 2, &plan));
-  const int vecs = p->pitch / (cvy_device_get_capabilities(op->device)->cpu_shaped ? 16 : 4);
+  const int vecs = p->pitch / (op->base.capabilities->cpu_shaped ? 16 : 4);
   CVY_TRY(CVY_LAUNCH(queue, op->forward, plan.grid, CVY_BUF(x), CVY_BUF(y), CVY_UINT(plan.n_vec), CVY_UINT(plan.chunk),
                      CVY_FLOAT(p->a), CVY_FLOAT(p->b), CVY_INT(p->c), CVY_INT(vecs), CVY_DIVIDER(vecs)));
 fail:

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/ops/batchnorm.h"
 
+#include "src/ops/operation.h"
 #include "src/ops/stream.h"
 
 enum {
@@ -24,7 +25,7 @@ static const char *const kernel_names[N_KERNELS] = {
 };
 
 struct cvy_batchnorm {
-  cvy_device *device;
+  cvy_operation base;
   cvy_batchnorm_params params;
   size_t positions; /* of an image */
   int vec, vecs, c_lanes, f_lanes;
@@ -39,11 +40,15 @@ typedef struct partition {
   int group_size;
 } partition;
 
+/* As arguments of kernels. */
+#define CUT_ARGS(p) \
+  CVY_UINT((p)->rows), CVY_UINT((p)->group_rows), CVY_UINT((p)->block), CVY_UINT((p)->parts), CVY_UINT((p)->n_groups)
+
 static size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
 
 /* Positions per part: fits a CPU's cache, or feeds enough GPU work-groups. */
 static size_t choose_block(const cvy_batchnorm *op) {
-  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
+  const cvy_capabilities *const capabilities = op->base.capabilities;
   const size_t total = (size_t)op->params.n_max * op->positions, units = (size_t)capabilities->compute_units;
   if (capabilities->cpu_shaped) {
     const size_t cached = CPU_PART_BYTES / sizeof(float) / (size_t)op->params.x.pitch;
@@ -85,8 +90,8 @@ static uint32_t coef_at(const cvy_batchnorm *op) {
 
 cvy_status cvy_batchnorm_create(cvy_device *device, const cvy_batchnorm_params *params, cvy_batchnorm **out) {
   cvy_status status = CVY_OK;
-  cvy_batchnorm *op = NULL;
-  *out = NULL;
+  cvy_batchnorm *const op = *out = cvy_operation_new(device, "batchnorm", sizeof *op);
+  if (!op) return CVY_E_MEMORY;
   const cvy_shape *const x = &params->x;
   CVY_REQUIRE(params->n_max >= 1, CVY_E_ARGUMENT, "batchnorm: n_max %d, must be at least 1", params->n_max);
   CVY_REQUIRE(x->h >= 1 && x->w >= 1 && x->c >= 1 && x->pitch >= x->c, CVY_E_ARGUMENT,
@@ -99,14 +104,9 @@ cvy_status cvy_batchnorm_create(cvy_device *device, const cvy_batchnorm_params *
               (double)params->eps);
   CVY_REQUIRE(!params->deferred || !params->residual, CVY_E_ARGUMENT,
               "batchnorm: deferred and with a residual: there is no output that it could be added to");
-  op = cvy_calloc(1, sizeof *op);
-  CVY_REQUIRE(op, CVY_E_MEMORY, "batchnorm: no memory for the operation");
-  *op = (cvy_batchnorm){.device = device,
-                        .params = *params,
-                        .positions = (size_t)x->h * (size_t)x->w,
-                        .vec = cvy_stream_vec(device, x->pitch)};
+  op->params = *params, op->positions = (size_t)x->h * (size_t)x->w, op->vec = cvy_stream_vec(device, x->pitch);
   op->vecs = x->pitch / op->vec;
-  op->c_lanes = cvy_device_get_capabilities(device)->cpu_shaped ? 1 : cvy_stream_lanes(op->vecs, 16);
+  op->c_lanes = op->base.capabilities->cpu_shaped ? 1 : cvy_stream_lanes(op->vecs, 16);
   op->f_lanes = op->c_lanes < 2 ? op->c_lanes : 2;
   op->block = choose_block(op);
   CVY_REQUIRE(partial_floats(op) + 2 * group_floats(op) <= UINT32_MAX, CVY_E_ARGUMENT,
@@ -115,18 +115,14 @@ cvy_status cvy_batchnorm_create(cvy_device *device, const cvy_batchnorm_params *
   const cvy_define defines[] = {{"VEC", op->vec}, {"C_LANES", op->c_lanes}, {"F_LANES", op->f_lanes}};
   for (int i = 0; i < N_KERNELS; i++)
     if ((!params->inference || i == APPLY || i == INFERENCE) && !(params->deferred && i == APPLY))
-      CVY_TRY(cvy_kernel_create(device, "batchnorm", kernel_names[i], defines, 3, &op->kernels[i]));
-  *out = op;
-  return CVY_OK;
+      CVY_TRY(cvy_operation_kernel(op, "batchnorm", kernel_names[i], defines, 3, &op->kernels[i]));
 fail:
-  cvy_batchnorm_destroy(&op);
+  if (status != CVY_OK) cvy_batchnorm_destroy(out);
   return status;
 }
 
 void cvy_batchnorm_destroy(cvy_batchnorm **op) {
-  if (!*op) return;
-  for (int i = 0; i < N_KERNELS; i++) cvy_kernel_destroy(&(*op)->kernels[i]);
-  cvy_free(*op);
+  cvy_operation_end(*op);
   *op = NULL;
 }
 
@@ -142,23 +138,18 @@ size_t cvy_batchnorm_saved_bytes(const cvy_batchnorm_params *params, int group_s
 
 /* Work-groups over parts (each `chunks` wide on SIMT devices) and over vectors of channels of all groups. */
 static cvy_grid grid_of_parts(const cvy_batchnorm *op, const partition *p) {
-  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
+  const cvy_capabilities *const capabilities = op->base.capabilities;
   const size_t parts = (size_t)p->parts * p->n_groups;
-  if (capabilities->cpu_shaped) return (cvy_grid){.global = {cvy_cpu_groups(capabilities, parts)}, .local = {1}};
-  return (cvy_grid){.global = {parts * (size_t)(op->vecs / op->c_lanes) * CVY_STREAM_LOCAL},
-                    .local = {CVY_STREAM_LOCAL}};
+  return cvy_stream_grid(capabilities, parts, parts * (size_t)(op->vecs / op->c_lanes) * CVY_STREAM_LOCAL);
 }
 static cvy_grid grid_of_channels(const cvy_batchnorm *op, uint32_t n_groups) {
-  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
+  const cvy_capabilities *const capabilities = op->base.capabilities;
   const size_t units = (size_t)op->vecs * n_groups;
-  if (capabilities->cpu_shaped) return (cvy_grid){.global = {cvy_cpu_groups(capabilities, units)}, .local = {1}};
-  return (cvy_grid){.global = {units / (size_t)op->f_lanes * CVY_STREAM_LOCAL}, .local = {CVY_STREAM_LOCAL}};
+  return cvy_stream_grid(capabilities, units, units / (size_t)op->f_lanes * CVY_STREAM_LOCAL);
 }
 /* One vector of channels per work-item. */
 static cvy_grid grid_flat(const cvy_batchnorm *op) {
-  const bool cpu = cvy_device_get_capabilities(op->device)->cpu_shaped;
-  const size_t local = cpu ? 1 : CVY_STREAM_LOCAL;
-  return (cvy_grid){.global = {cpu ? 1 : cvy_round_up((size_t)op->vecs, local)}, .local = {local}};
+  return cvy_stream_grid(op->base.capabilities, 1, (size_t)op->vecs);
 }
 
 static cvy_status check_tensor(const cvy_batchnorm *op, const char *name, const cvy_buffer *buffer, int n) {
@@ -218,8 +209,7 @@ fail:
 static cvy_status apply(cvy_batchnorm *op, cvy_queue *queue, const partition *p, cvy_buffer *x, cvy_buffer *residual,
                         cvy_buffer *gamma, cvy_buffer *beta, cvy_buffer *saved, cvy_buffer *y) {
   return CVY_LAUNCH(queue, op->kernels[APPLY], grid_of_parts(op, p), CVY_BUF(x), CVY_BUF(residual), CVY_BUF(gamma),
-                    CVY_BUF(beta), CVY_BUF(saved), CVY_BUF(y), CVY_UINT((uint32_t)op->vecs), CVY_UINT(p->rows),
-                    CVY_UINT(p->group_rows), CVY_UINT(p->block), CVY_UINT(p->parts), CVY_UINT(p->n_groups),
+                    CVY_BUF(beta), CVY_BUF(saved), CVY_BUF(y), CVY_UINT((uint32_t)op->vecs), CUT_ARGS(p),
                     CVY_INT(op->params.relu), CVY_INT(op->params.residual));
 }
 
@@ -236,13 +226,12 @@ typedef struct finishing {
 static cvy_status finish(cvy_batchnorm *op, cvy_queue *queue, const finishing *f, cvy_buffer *stats, cvy_buffer *gamma,
                          cvy_buffer *beta, cvy_buffer *saved, cvy_buffer *affine, cvy_buffer *to) {
   const partition *const p = f->measured;
-  return CVY_LAUNCH(queue, op->kernels[FINISH], grid_of_channels(op, p->n_groups), CVY_BUF(stats), CVY_BUF(gamma),
-                    CVY_BUF(beta), CVY_BUF(saved), CVY_BUF(affine), CVY_BUF(to), CVY_UINT((uint32_t)op->vecs),
-                    CVY_UINT((uint32_t)op->params.x.c), CVY_UINT(p->rows), CVY_UINT(p->group_rows), CVY_UINT(p->block),
-                    CVY_UINT(p->parts), CVY_UINT(p->n_groups), CVY_FLOAT(op->params.eps), CVY_FLOAT((float)(1 / f->m)),
-                    CVY_FLOAT((float)(1 / f->m_last)), CVY_FLOAT((float)f->weight), CVY_FLOAT((float)f->weight_last),
-                    CVY_FLOAT((float)f->weight_var), CVY_FLOAT((float)f->weight_var_last), CVY_UINT(f->to_at),
-                    CVY_INT(f->accumulate), CVY_INT(op->params.deferred));
+  return CVY_LAUNCH(
+      queue, op->kernels[FINISH], grid_of_channels(op, p->n_groups), CVY_BUF(stats), CVY_BUF(gamma), CVY_BUF(beta),
+      CVY_BUF(saved), CVY_BUF(affine), CVY_BUF(to), CVY_UINT((uint32_t)op->vecs), CVY_UINT((uint32_t)op->params.x.c),
+      CUT_ARGS(p), CVY_FLOAT(op->params.eps), CVY_FLOAT((float)(1 / f->m)), CVY_FLOAT((float)(1 / f->m_last)),
+      CVY_FLOAT((float)f->weight), CVY_FLOAT((float)f->weight_last), CVY_FLOAT((float)f->weight_var),
+      CVY_FLOAT((float)f->weight_var_last), CVY_UINT(f->to_at), CVY_INT(f->accumulate), CVY_INT(op->params.deferred));
 }
 
 /* For one group that is a device's part of the batch: writes its mean and variance where the terms of the running
@@ -285,8 +274,7 @@ cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, c
   CVY_TRY(check_channels(op, "s", a->s, 2));
   if (!a->stats)
     CVY_TRY(CVY_LAUNCH(queue, op->kernels[STATS], grid_of_parts(op, &p), CVY_BUF(a->x), CVY_BUF(a->workspace),
-                       CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block),
-                       CVY_UINT(p.parts), CVY_UINT(p.n_groups)));
+                       CVY_UINT((uint32_t)op->vecs), CUT_ARGS(&p)));
   const double m = (double)p.group_rows, m_last = (double)p.last_group * (double)op->positions;
   const double weight = (double)p.group_size / a->batch, weight_last = (double)p.last_group / a->batch;
   const bool one = p.n_groups == 1;
@@ -378,12 +366,11 @@ static cvy_status backward_terms(cvy_batchnorm *op, cvy_queue *queue, const part
                m_last = a->parts ? m : p->last_group * positions;
   const bool one = p->n_groups == 1;
   const uint32_t vecs = (uint32_t)op->vecs;
-  CVY_TRY(CVY_LAUNCH(
-      queue, op->kernels[BACKWARD_FINISH], grid_of_channels(op, p->n_groups), CVY_BUF(a->workspace), CVY_BUF(a->saved),
-      CVY_BUF(a->workspace), CVY_BUF(one ? a->dbeta : a->workspace), CVY_BUF(one ? a->dgamma : a->workspace),
-      CVY_UINT(vecs), CVY_UINT(p->rows), CVY_UINT(p->group_rows), CVY_UINT(p->block), CVY_UINT(p->parts),
-      CVY_UINT(p->n_groups), CVY_FLOAT((float)(1 / m)), CVY_FLOAT((float)(1 / m_last)), CVY_UINT(coef_at(op)),
-      CVY_UINT(one ? 0 : terms_at(op)), CVY_UINT(one ? 0 : terms_at(op) + vecs), CVY_INT(one && a->accumulate)));
+  CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_FINISH], grid_of_channels(op, p->n_groups), CVY_BUF(a->workspace),
+                     CVY_BUF(a->saved), CVY_BUF(a->workspace), CVY_BUF(one ? a->dbeta : a->workspace),
+                     CVY_BUF(one ? a->dgamma : a->workspace), CVY_UINT(vecs), CUT_ARGS(p), CVY_FLOAT((float)(1 / m)),
+                     CVY_FLOAT((float)(1 / m_last)), CVY_UINT(coef_at(op)), CVY_UINT(one ? 0 : terms_at(op)),
+                     CVY_UINT(one ? 0 : terms_at(op) + vecs), CVY_INT(one && a->accumulate)));
   if (!one)
     CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUM_GROUPS], grid_flat(op), CVY_BUF(a->workspace), CVY_BUF(a->dbeta),
                        CVY_BUF(a->dgamma), CVY_UINT(vecs), CVY_UINT(p->n_groups), CVY_UINT(terms_at(op)), CVY_UINT(0),
@@ -423,8 +410,7 @@ cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, const cvy
   if (trained || store)
     CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUMS], grid_of_parts(op, &p), CVY_BUF(a->x), CVY_BUF(y), CVY_BUF(a->dy),
                        CVY_BUF(a->saved), CVY_BUF(a->affine), CVY_BUF(dresidual), CVY_BUF(a->workspace),
-                       CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block),
-                       CVY_UINT(p.parts), CVY_UINT(p.n_groups), CVY_INT(mask), CVY_INT(store)));
+                       CVY_UINT((uint32_t)op->vecs), CUT_ARGS(&p), CVY_INT(mask), CVY_INT(store)));
   const size_t coef_bytes = (size_t)coef_at(op) * (size_t)op->vec * sizeof(float);
   if (trained) CVY_TRY(backward_terms(op, queue, &p, a, coef_bytes));
   if (a->frozen) /* dx has no terms of the statistics */
@@ -432,8 +418,7 @@ cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, const cvy
   CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_APPLY], grid_of_parts(op, &p), CVY_BUF(a->x), CVY_BUF(y),
                      CVY_BUF(store ? dresidual : a->dy), CVY_BUF(a->gamma), CVY_BUF(a->saved), CVY_BUF(a->affine),
                      CVY_BUF(a->workspace), CVY_BUF(a->dx), CVY_BUF(dresidual), CVY_UINT((uint32_t)op->vecs),
-                     CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block), CVY_UINT(p.parts),
-                     CVY_UINT(p.n_groups), CVY_INT(store ? MASK_NONE : mask), CVY_INT(add), CVY_UINT(coef_at(op))));
+                     CUT_ARGS(&p), CVY_INT(store ? MASK_NONE : mask), CVY_INT(add), CVY_UINT(coef_at(op))));
 fail:
   return status;
 }

@@ -3,10 +3,11 @@
 
 #include "cl/broadcast_args.clh"
 #include "src/ops/divider.h"
+#include "src/ops/operation.h"
 #include "src/ops/stream.h"
 
 struct cvy_broadcast {
-  cvy_device *device;
+  cvy_operation base;
   cvy_broadcast_params params;
   int vec, c_lanes;
   cvy_kernel *forward, *backward, *backward_add, *sum;
@@ -14,9 +15,9 @@ struct cvy_broadcast {
 
 cvy_status cvy_broadcast_create(cvy_device *device, const cvy_broadcast_params *params, cvy_broadcast **out) {
   cvy_status status = CVY_OK;
-  cvy_broadcast *op = NULL;
+  cvy_broadcast *const op = *out = cvy_operation_new(device, "broadcast", sizeof *op);
+  if (!op) return CVY_E_MEMORY;
   const cvy_broadcast_params *const p = params;
-  *out = NULL;
   CVY_REQUIRE(
       p->n_max >= 1 && p->x.h >= 1 && p->x.w >= 1 && p->x.c >= 1 && p->x.pitch >= p->x.c && p->x.pitch % 16 == 0,
       CVY_E_ARGUMENT,
@@ -27,34 +28,25 @@ cvy_status cvy_broadcast_create(cvy_device *device, const cvy_broadcast_params *
               "broadcast: %d samples of %dx%d with pitch %d are more than 2^31-1 floats", p->n_max, p->x.h, p->x.w,
               p->x.pitch);
   CVY_REQUIRE(!p->mul || !p->relu, CVY_E_ARGUMENT, "broadcast: a ReLU behind is for sums only");
-  op = cvy_calloc(1, sizeof *op);
-  CVY_REQUIRE(op, CVY_E_MEMORY, "broadcast: no memory for the operation");
-  const bool cpu = cvy_device_get_capabilities(device)->cpu_shaped;
-  *op = (cvy_broadcast){.device = device, .params = *p, .vec = cvy_stream_vec(device, p->x.pitch)};
+  const bool cpu = op->base.capabilities->cpu_shaped;
+  op->params = *p, op->vec = cvy_stream_vec(device, p->x.pitch);
   op->c_lanes = cpu ? 1 : cvy_stream_lanes(p->x.pitch / op->vec, 8);
   const cvy_define defines[] = {{"C_LANES", op->c_lanes}};
   const char *const forward = p->mul ? "broadcast_mul" : p->relu ? "broadcast_add_relu" : "broadcast_add";
-  CVY_TRY(cvy_kernel_create(device, "broadcast", forward, defines, 1, &op->forward));
+  CVY_TRY(cvy_operation_kernel(op, "broadcast", forward, defines, 1, &op->forward));
   if (p->mul) {
-    CVY_TRY(cvy_kernel_create(device, "broadcast", "broadcast_mul", defines, 1, &op->backward));
-    CVY_TRY(cvy_kernel_create(device, "broadcast", "broadcast_mul_add", defines, 1, &op->backward_add));
+    CVY_TRY(cvy_operation_kernel(op, "broadcast", "broadcast_mul", defines, 1, &op->backward));
+    CVY_TRY(cvy_operation_kernel(op, "broadcast", "broadcast_mul_add", defines, 1, &op->backward_add));
   }
   CVY_TRY(
-      cvy_kernel_create(device, "broadcast", p->mul ? "broadcast_sum_product" : "broadcast_sum", defines, 1, &op->sum));
-  *out = op;
-  return CVY_OK;
+      cvy_operation_kernel(op, "broadcast", p->mul ? "broadcast_sum_product" : "broadcast_sum", defines, 1, &op->sum));
 fail:
-  cvy_broadcast_destroy(&op);
+  if (status != CVY_OK) cvy_broadcast_destroy(out);
   return status;
 }
 
 void cvy_broadcast_destroy(cvy_broadcast **op) {
-  if (!*op) return;
-  cvy_kernel_destroy(&(*op)->forward);
-  cvy_kernel_destroy(&(*op)->backward);
-  cvy_kernel_destroy(&(*op)->backward_add);
-  cvy_kernel_destroy(&(*op)->sum);
-  cvy_free(*op);
+  cvy_operation_end(*op);
   *op = NULL;
 }
 
@@ -91,16 +83,13 @@ static cvy_broadcast_geometry geometry_of(const cvy_broadcast *op, int count) {
 static cvy_status apply(cvy_broadcast *op, cvy_queue *queue, cvy_kernel *kernel, int n, cvy_buffer *x, cvy_buffer *s,
                         cvy_buffer *y) {
   cvy_status status = CVY_OK;
-  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
+  const cvy_capabilities *const capabilities = op->base.capabilities;
   const size_t total = (size_t)n * cvy_shape_elems(&op->params.x) / (size_t)op->vec;
   cvy_broadcast_geometry g = geometry_of(op, capabilities->cpu_shaped ? n : (int)total);
-  cvy_grid grid = {.global = {cvy_round_up(total, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
-  if (capabilities->cpu_shaped) {
-    const size_t groups = cvy_cpu_groups(capabilities, total / CVY_STREAM_MIN_CHUNK + 1), parts = groups / (size_t)n;
-    g.parts = parts<1 ? 1 : parts>(size_t) g.positions ? g.positions : (int)parts;
-    grid = (cvy_grid){.global = {cvy_cpu_groups(capabilities, (size_t)n * (size_t)g.parts)}, .local = {1}};
-    if (grid.global[0] > groups) grid.global[0] = groups;
-  }
+  const size_t groups = cvy_cpu_groups(capabilities, total / CVY_STREAM_MIN_CHUNK + 1), parts = groups / (size_t)n;
+  if (capabilities->cpu_shaped) g.parts = parts<1 ? 1 : parts>(size_t) g.positions ? g.positions : (int)parts;
+  cvy_grid grid = cvy_stream_grid(capabilities, (size_t)n * (size_t)g.parts, total);
+  if (capabilities->cpu_shaped && grid.global[0] > groups) grid.global[0] = groups;
   CVY_TRY(CVY_LAUNCH(queue, kernel, grid, CVY_BUF(x), CVY_BUF(s), CVY_BUF(y), CVY_STRUCT(g)));
 fail:
   return status;
@@ -128,17 +117,13 @@ fail:
 cvy_status cvy_broadcast_backward_sum(cvy_broadcast *op, cvy_queue *queue, int n, cvy_buffer *dy, cvy_buffer *x,
                                       cvy_buffer *ds, bool accumulate) {
   cvy_status status = CVY_OK;
-  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
+  const cvy_capabilities *const capabilities = op->base.capabilities;
   CVY_TRY(
       check(op, n, (const operand[]){{"dy", dy, false}, {"ds", ds, true}, {"x", x, false}}, op->params.mul ? 3 : 2));
   const int vecs = op->params.x.pitch / op->vec;
   const cvy_broadcast_geometry g = geometry_of(op, capabilities->cpu_shaped ? n : n * vecs);
-  const cvy_grid grid =
-      capabilities->cpu_shaped
-          ? (cvy_grid){.global = {cvy_cpu_groups(capabilities, (size_t)n * (size_t)cvy_ceil_div(vecs, 4))},
-                       .local = {1}}
-          : (cvy_grid){.global = {(size_t)n * (size_t)(vecs / op->c_lanes) * CVY_STREAM_LOCAL},
-                       .local = {CVY_STREAM_LOCAL}};
+  const cvy_grid grid = cvy_stream_grid(capabilities, (size_t)n * (size_t)cvy_ceil_div(vecs, 4),
+                                        (size_t)n * (size_t)(vecs / op->c_lanes) * CVY_STREAM_LOCAL);
   if (op->params.mul)
     CVY_TRY(CVY_LAUNCH(queue, op->sum, grid, CVY_BUF(dy), CVY_BUF(x), CVY_BUF(ds), CVY_STRUCT(g), CVY_INT(accumulate)));
   else CVY_TRY(CVY_LAUNCH(queue, op->sum, grid, CVY_BUF(dy), CVY_BUF(ds), CVY_STRUCT(g), CVY_INT(accumulate)));

@@ -3,37 +3,30 @@
 
 #include "cl/channels_args.clh"
 #include "src/ops/divider.h"
+#include "src/ops/operation.h"
 #include "src/ops/stream.h"
 
 enum { VEC = 4 }; /* of a SIMT kernel where everything begins at a multiple of it */
 
 struct cvy_channels {
-  cvy_device *device;
+  cvy_operation base;
   cvy_kernel *vectors, *singles; /* CPU: the first alone */
 };
 
 cvy_status cvy_channels_create(cvy_device *device, cvy_channels **out) {
   cvy_status status = CVY_OK;
-  cvy_channels *op = NULL;
-  const bool cpu = cvy_device_get_capabilities(device)->cpu_shaped;
-  *out = NULL;
-  op = cvy_calloc(1, sizeof *op);
-  CVY_REQUIRE(op, CVY_E_MEMORY, "channels: no memory for the operation");
-  op->device = device;
-  CVY_TRY(cvy_kernel_create(device, "channels", "channels_copy", NULL, 0, &op->vectors));
-  if (!cpu) CVY_TRY(cvy_kernel_create(device, "channels", "channels_copy", &(cvy_define){"VEC", 1}, 1, &op->singles));
-  *out = op;
-  return CVY_OK;
+  cvy_channels *const op = *out = cvy_operation_new(device, "channels", sizeof *op);
+  if (!op) return CVY_E_MEMORY;
+  const bool cpu = op->base.capabilities->cpu_shaped;
+  CVY_TRY(cvy_operation_kernel(op, "channels", "channels_copy", NULL, 0, &op->vectors));
+  if (!cpu) CVY_TRY(cvy_operation_kernel(op, "channels", "channels_copy", &(cvy_define){"VEC", 1}, 1, &op->singles));
 fail:
-  cvy_channels_destroy(&op);
+  if (status != CVY_OK) cvy_channels_destroy(out);
   return status;
 }
 
 void cvy_channels_destroy(cvy_channels **op) {
-  if (!*op) return;
-  cvy_kernel_destroy(&(*op)->vectors);
-  cvy_kernel_destroy(&(*op)->singles);
-  cvy_free(*op);
+  cvy_operation_end(*op);
   *op = NULL;
 }
 
@@ -56,7 +49,7 @@ fail:
 
 cvy_status cvy_channels_copy(cvy_channels *op, cvy_queue *queue, const cvy_channels_call *c) {
   cvy_status status = CVY_OK;
-  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
+  const cvy_capabilities *const capabilities = op->base.capabilities;
   CVY_TRY(check(c));
   const int width = c->accumulate ? c->count : c->count + c->fill;
   const int places = c->count | width | c->x_pitch | c->x_at | c->y_pitch | c->y_at;

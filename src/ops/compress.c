@@ -1,32 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/ops/compress.h"
 
+#include "src/ops/operation.h"
 #include "src/ops/stream.h"
 
 struct cvy_compress {
-  cvy_device *device;
+  cvy_operation base;
   cvy_kernel *kernel;
 };
 
 cvy_status cvy_compress_create(cvy_device *device, cvy_compress **out) {
   cvy_status status = CVY_OK;
-  cvy_compress *op = NULL;
-  *out = NULL;
-  op = cvy_calloc(1, sizeof *op);
-  CVY_REQUIRE(op, CVY_E_MEMORY, "compress: no memory for the operation");
-  op->device = device;
-  CVY_TRY(cvy_kernel_create(device, "compress", "compress", NULL, 0, &op->kernel));
-  *out = op;
-  return CVY_OK;
+  cvy_compress *const op = *out = cvy_operation_new(device, "compress", sizeof *op);
+  if (!op) return CVY_E_MEMORY;
+  CVY_TRY(cvy_operation_kernel(op, "compress", "compress", NULL, 0, &op->kernel));
 fail:
-  cvy_compress_destroy(&op);
+  if (status != CVY_OK) cvy_compress_destroy(out);
   return status;
 }
 
 void cvy_compress_destroy(cvy_compress **op) {
-  if (!*op) return;
-  cvy_kernel_destroy(&(*op)->kernel);
-  cvy_free(*op);
+  cvy_operation_end(*op);
   *op = NULL;
 }
 
@@ -34,7 +28,7 @@ cvy_status cvy_compress_run(cvy_compress *op, cvy_queue *queue, size_t n_elems, 
                             cvy_buffer *packed) {
   cvy_status status = CVY_OK;
   cvy_stream plan;
-  CVY_TRY(cvy_stream_plan(op->device, "compress", n_elems, &plan));
+  CVY_TRY(cvy_stream_plan(op->base.device, "compress", n_elems, &plan));
   CVY_TRY(cvy_check_buffer("compress", "g", g, n_elems * sizeof(float)));
   CVY_TRY(cvy_check_buffer("compress", "residual", residual, n_elems * sizeof(float)));
   CVY_TRY(cvy_check_buffer("compress", "packed", packed, n_elems * sizeof(uint16_t)));

@@ -4,10 +4,11 @@
 #include "cl/dropout_args.clh"
 #include "src/base/rng.h"
 #include "src/ops/divider.h"
+#include "src/ops/operation.h"
 #include "src/ops/stream.h"
 
 struct cvy_dropout {
-  cvy_device *device;
+  cvy_operation base;
   cvy_dropout_params params;
   cvy_kernel *apply, *apply_add;
 };
@@ -16,9 +17,9 @@ uint32_t cvy_dropout_threshold(float p) { return (uint32_t)((double)p * 42949672
 
 cvy_status cvy_dropout_create(cvy_device *device, const cvy_dropout_params *params, cvy_dropout **out) {
   cvy_status status = CVY_OK;
-  cvy_dropout *op = NULL;
+  cvy_dropout *const op = *out = cvy_operation_new(device, "dropout", sizeof *op);
+  if (!op) return CVY_E_MEMORY;
   const cvy_dropout_params *const p = params;
-  *out = NULL;
   CVY_REQUIRE(p->p >= 0 && p->p < 1, CVY_E_ARGUMENT, "dropout: p %g: must be at least 0 and below 1", (double)p->p);
   CVY_REQUIRE(p->n_max >= 1 && p->x.h >= 1 && p->x.w >= 1 && p->x.c >= 1 && p->x.pitch >= p->x.c &&
                   p->x.pitch % 16 == 0 && cvy_fits_int32(&p->x, p->n_max),
@@ -28,23 +29,16 @@ cvy_status cvy_dropout_create(cvy_device *device, const cvy_dropout_params *para
               p->n_max, p->x.h, p->x.w, p->x.c, p->x.pitch);
   CVY_REQUIRE(p->layer >= 0 && p->layer < 1 << 24, CVY_E_ARGUMENT, "dropout: layer %d: must be 0 to 2^24 - 1",
               p->layer);
-  op = cvy_calloc(1, sizeof *op);
-  CVY_REQUIRE(op, CVY_E_MEMORY, "dropout: no memory for the operation");
-  *op = (cvy_dropout){.device = device, .params = *p};
-  CVY_TRY(cvy_kernel_create(device, "dropout", "dropout_apply", NULL, 0, &op->apply));
-  CVY_TRY(cvy_kernel_create(device, "dropout", "dropout_apply_add", NULL, 0, &op->apply_add));
-  *out = op;
-  return CVY_OK;
+  op->params = *p;
+  CVY_TRY(cvy_operation_kernel(op, "dropout", "dropout_apply", NULL, 0, &op->apply));
+  CVY_TRY(cvy_operation_kernel(op, "dropout", "dropout_apply_add", NULL, 0, &op->apply_add));
 fail:
-  cvy_dropout_destroy(&op);
+  if (status != CVY_OK) cvy_dropout_destroy(out);
   return status;
 }
 
 void cvy_dropout_destroy(cvy_dropout **op) {
-  if (!*op) return;
-  cvy_kernel_destroy(&(*op)->apply);
-  cvy_kernel_destroy(&(*op)->apply_add);
-  cvy_free(*op);
+  cvy_operation_end(*op);
   *op = NULL;
 }
 
@@ -58,7 +52,7 @@ cvy_status cvy_dropout_run(cvy_dropout *op, cvy_queue *queue, int n, cvy_buffer 
   CVY_TRY(cvy_check_buffer("dropout", "x", x, n_elems * sizeof(float)));
   CVY_TRY(cvy_check_buffer("dropout", "y", y, n_elems * sizeof(float)));
   CVY_TRY(cvy_check_buffer("dropout", "samples", samples, (size_t)n * sizeof(int32_t)));
-  CVY_TRY(cvy_stream_plan(op->device, "dropout", n_elems, &plan));
+  CVY_TRY(cvy_stream_plan(op->base.device, "dropout", n_elems, &plan));
   const int per_sample = (int)(plan.n_vec / (uint32_t)n);
   const cvy_dropout_numbers numbers = {.seed_low = (uint32_t)p->seed,
                                        .seed_high = (uint32_t)(p->seed >> 32),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/ops/eltwise.h"
 
+#include "src/ops/operation.h"
 #include "src/ops/stream.h"
 
 enum { RELU, RELU_BACKWARD, RELU_BACKWARD_ADD, ADD, ADD_RELU, ACCUMULATE, MUL, MUL_ADD, N_KERNELS };
@@ -16,30 +17,23 @@ static const char *const kernel_names[N_KERNELS] = {
 };
 
 struct cvy_eltwise {
-  cvy_device *device;
+  cvy_operation base;
   cvy_kernel *kernels[N_KERNELS];
 };
 
 cvy_status cvy_eltwise_create(cvy_device *device, bool products, cvy_eltwise **out) {
   cvy_status status = CVY_OK;
-  cvy_eltwise *op = NULL;
-  *out = NULL;
-  op = cvy_calloc(1, sizeof *op);
-  CVY_REQUIRE(op, CVY_E_MEMORY, "eltwise: no memory for the operation");
-  op->device = device;
+  cvy_eltwise *const op = *out = cvy_operation_new(device, "eltwise", sizeof *op);
+  if (!op) return CVY_E_MEMORY;
   for (int i = 0; i < (products ? N_KERNELS : MUL); i++)
-    CVY_TRY(cvy_kernel_create(device, "eltwise", kernel_names[i], NULL, 0, &op->kernels[i]));
-  *out = op;
-  return CVY_OK;
+    CVY_TRY(cvy_operation_kernel(op, "eltwise", kernel_names[i], NULL, 0, &op->kernels[i]));
 fail:
-  cvy_eltwise_destroy(&op);
+  if (status != CVY_OK) cvy_eltwise_destroy(out);
   return status;
 }
 
 void cvy_eltwise_destroy(cvy_eltwise **op) {
-  if (!*op) return;
-  for (int i = 0; i < N_KERNELS; i++) cvy_kernel_destroy(&(*op)->kernels[i]);
-  cvy_free(*op);
+  cvy_operation_end(*op);
   *op = NULL;
 }
 
@@ -55,7 +49,7 @@ static cvy_status launch(cvy_eltwise *op, cvy_queue *queue, int kernel, size_t n
   const char *const name = kernel_names[kernel];
   cvy_stream plan;
   cvy_arg args[5];
-  CVY_TRY(cvy_stream_plan(op->device, name, n_elems, &plan));
+  CVY_TRY(cvy_stream_plan(op->base.device, name, n_elems, &plan));
   for (int i = 0; i < n_operands; i++) {
     CVY_TRY(cvy_check_buffer(name, operands[i].name, operands[i].buffer, n_elems * sizeof(float)));
     args[i] = CVY_BUF(operands[i].buffer);

@@ -3,12 +3,13 @@
 
 #include <math.h>
 
+#include "src/ops/operation.h"
 #include "src/ops/stream.h"
 
 enum { LANES = 16 }; /* work-items of a block (cl/norm.cl) */
 
 struct cvy_norm {
-  cvy_device *device;
+  cvy_operation base;
   size_t n_blocks;
   cvy_kernel *squares, *combine, *finish;
   cvy_buffer *pairs, *result; /* cvy_norm_sum: of blocks, then of each level above them */
@@ -27,47 +28,36 @@ size_t cvy_norm_bytes(size_t n_floats) { return count_sums(n_floats) * sizeof(cv
 
 cvy_status cvy_norm_create(cvy_device *device, size_t n_floats, cvy_norm **out) {
   cvy_status status = CVY_OK;
-  cvy_norm *op = NULL;
+  cvy_norm *const op = *out = cvy_operation_new(device, "norm", sizeof *op);
+  if (!op) return CVY_E_MEMORY;
   cvy_queue *const queue = cvy_device_compute_queue(device);
-  *out = NULL;
   CVY_REQUIRE(n_floats > 0 && n_floats % CVY_NORM_BLOCK == 0 && n_floats / CVY_NORM_BLOCK < INT32_MAX / LANES,
               CVY_E_ARGUMENT, "norm: of %zu values, must be a multiple of %d, and fewer than 2^34", n_floats,
               CVY_NORM_BLOCK);
-  op = cvy_calloc(1, sizeof *op);
-  CVY_REQUIRE(op, CVY_E_MEMORY, "norm: no memory for the operation");
-  *op = (cvy_norm){.device = device, .n_blocks = n_floats / CVY_NORM_BLOCK};
+  op->n_blocks = n_floats / CVY_NORM_BLOCK;
   const size_t bytes = count_sums(n_floats) * sizeof(cvy_norm_sum);
-  CVY_TRY(cvy_kernel_create(device, "norm", "norm_squares", NULL, 0, &op->squares));
-  CVY_TRY(cvy_kernel_create(device, "norm", "norm_combine", NULL, 0, &op->combine));
-  CVY_TRY(cvy_kernel_create(device, "norm", "norm_finish", NULL, 0, &op->finish));
-  CVY_TRY(cvy_buffer_create(device, bytes, &op->pairs));
-  CVY_TRY(cvy_buffer_create(device, sizeof(cvy_norm_result), &op->result));
+  CVY_TRY(cvy_operation_kernel(op, "norm", "norm_squares", NULL, 0, &op->squares));
+  CVY_TRY(cvy_operation_kernel(op, "norm", "norm_combine", NULL, 0, &op->combine));
+  CVY_TRY(cvy_operation_kernel(op, "norm", "norm_finish", NULL, 0, &op->finish));
+  CVY_TRY(cvy_operation_buffer(op, bytes, &op->pairs));
+  CVY_TRY(cvy_operation_buffer(op, sizeof(cvy_norm_result), &op->result));
   CVY_TRY(cvy_buffer_fill(queue, op->pairs, 0, bytes, 0));
   CVY_TRY(cvy_buffer_fill(queue, op->result, 0, sizeof(cvy_norm_result), 0));
-  *out = op;
-  return CVY_OK;
 fail:
-  cvy_norm_destroy(&op);
+  if (status != CVY_OK) cvy_norm_destroy(out);
   return status;
 }
 
 void cvy_norm_destroy(cvy_norm **op) {
-  if (!*op) return;
-  cvy_kernel_destroy(&(*op)->squares);
-  cvy_kernel_destroy(&(*op)->combine);
-  cvy_kernel_destroy(&(*op)->finish);
-  cvy_buffer_destroy(&(*op)->pairs);
-  cvy_buffer_destroy(&(*op)->result);
-  cvy_free(*op);
+  cvy_operation_end(*op);
   *op = NULL;
 }
 
 /* Work-groups over n blocks; *chunk: blocks of a group on a CPU. */
 static cvy_grid grid_of(const cvy_norm *op, size_t n, uint32_t *chunk) {
-  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
+  const cvy_capabilities *const capabilities = op->base.capabilities;
   *chunk = 1;
-  if (!capabilities->cpu_shaped)
-    return (cvy_grid){.global = {cvy_round_up(n * LANES, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
+  if (!capabilities->cpu_shaped) return cvy_stream_grid(capabilities, n, n * LANES);
   const size_t groups = cvy_cpu_groups(capabilities, (n + CVY_STREAM_MIN_CHUNK / 8 - 1) / (CVY_STREAM_MIN_CHUNK / 8));
   *chunk = (uint32_t)((n + groups - 1) / groups);
   return (cvy_grid){.global = {(n + *chunk - 1) / *chunk}, .local = {1}};
@@ -90,7 +80,7 @@ fail:
 
 cvy_status cvy_norm_finish(cvy_norm *op, cvy_queue *queue, float clip, cvy_buffer *result) {
   cvy_status status = CVY_OK;
-  const size_t local = cvy_device_get_capabilities(op->device)->cpu_shaped ? 1 : CVY_STREAM_LOCAL;
+  const cvy_capabilities *const capabilities = op->base.capabilities;
   size_t from = 0;
   CVY_REQUIRE(clip >= 0 && isfinite(clip), CVY_E_ARGUMENT, "norm: clip %g must be 0 or more", (double)clip);
   if (result) CVY_TRY(cvy_check_buffer("norm", "result", result, sizeof(cvy_norm_result)));
@@ -101,7 +91,7 @@ cvy_status cvy_norm_finish(cvy_norm *op, cvy_queue *queue, float clip, cvy_buffe
                        CVY_UINT((uint32_t)(from + n)), CVY_UINT((uint32_t)above(n)), CVY_UINT(chunk)));
     from += n;
   }
-  CVY_TRY(CVY_LAUNCH(queue, op->finish, ((cvy_grid){.global = {local}, .local = {local}}), CVY_BUF(op->pairs),
+  CVY_TRY(CVY_LAUNCH(queue, op->finish, cvy_stream_grid(capabilities, 1, 1), CVY_BUF(op->pairs),
                      CVY_UINT((uint32_t)from), CVY_FLOAT(clip), CVY_BUF(result ? result : op->result)));
 fail:
   return status;

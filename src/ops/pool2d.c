@@ -3,12 +3,13 @@
 
 #include "cl/pool2d_args.clh"
 #include "src/ops/divider.h"
+#include "src/ops/operation.h"
 #include "src/ops/stream.h"
 
 enum { WIDE_WINDOW = 32 }; /* positions from which a SIMT work-group shares a window */
 
 struct cvy_pool2d {
-  cvy_device *device;
+  cvy_operation base;
   cvy_pool2d_params params;
   cvy_shape y;
   int vec, c_lanes;
@@ -78,37 +79,30 @@ fail:
 
 cvy_status cvy_pool2d_create(cvy_device *device, const cvy_pool2d_params *params, cvy_pool2d **out) {
   cvy_status status = CVY_OK;
-  cvy_pool2d *op = NULL;
-  *out = NULL;
+  cvy_pool2d *const op = *out = cvy_operation_new(device, "pool2d", sizeof *op);
+  if (!op) return CVY_E_MEMORY;
   const cvy_pool2d_params *const p = params;
-  const bool cpu = cvy_device_get_capabilities(device)->cpu_shaped;
+  const bool cpu = op->base.capabilities->cpu_shaped;
   cvy_shape y;
   CVY_TRY(cvy_pool2d_output_shape(p, &y));
   CVY_REQUIRE(!p->relu || p->kind == CVY_POOL_AVG, CVY_E_ARGUMENT, "pool2d: a ReLU in front is for averages only");
-  op = cvy_calloc(1, sizeof *op);
-  CVY_REQUIRE(op, CVY_E_MEMORY, "pool2d: no memory for the operation");
-  *op = (cvy_pool2d){.device = device, .params = *p, .y = y, .vec = cvy_stream_vec(device, p->x.pitch)};
+  op->params = *p, op->y = y, op->vec = cvy_stream_vec(device, p->x.pitch);
   op->wide = !cpu && (size_t)p->r * (size_t)p->s >= WIDE_WINDOW;
   op->c_lanes = op->wide ? cvy_stream_lanes(p->x.pitch / op->vec, 8) : 1;
   const bool max = p->kind == CVY_POOL_MAX, edges = counts(p) || has_zeros(p);
   const cvy_define defines[] = {
       {"KIND", !max}, {"VEC", op->vec}, {"C_LANES", op->c_lanes}, {"RELU", p->relu}, {max ? "ZERO_PAD" : "COUNTED", 1}};
   const int n_defines = edges ? 5 : 3 + p->relu;
-  CVY_TRY(cvy_kernel_create(device, "pool2d", op->wide ? "pool2d_forward_wide" : "pool2d_forward", defines, n_defines,
-                            &op->forward));
-  CVY_TRY(cvy_kernel_create(device, "pool2d", "pool2d_backward", defines, n_defines, &op->backward));
-  *out = op;
-  return CVY_OK;
+  CVY_TRY(cvy_operation_kernel(op, "pool2d", op->wide ? "pool2d_forward_wide" : "pool2d_forward", defines, n_defines,
+                               &op->forward));
+  CVY_TRY(cvy_operation_kernel(op, "pool2d", "pool2d_backward", defines, n_defines, &op->backward));
 fail:
-  cvy_pool2d_destroy(&op);
+  if (status != CVY_OK) cvy_pool2d_destroy(out);
   return status;
 }
 
 void cvy_pool2d_destroy(cvy_pool2d **op) {
-  if (!*op) return;
-  cvy_kernel_destroy(&(*op)->forward);
-  cvy_kernel_destroy(&(*op)->backward);
-  cvy_free(*op);
+  cvy_operation_end(*op);
   *op = NULL;
 }
 
@@ -116,8 +110,7 @@ static size_t bytes_of(const cvy_shape *shape, int n) { return (size_t)n * cvy_s
 
 /* Pieces that the channels are cut into, so that `lines` pieces of work with all channels keep every group busy. */
 static int parts_of(const cvy_pool2d *op, size_t lines) {
-  const size_t wanted = cvy_cpu_groups(cvy_device_get_capabilities(op->device), SIZE_MAX),
-               vecs = (size_t)(op->params.x.pitch / op->vec);
+  const size_t wanted = cvy_cpu_groups(op->base.capabilities, SIZE_MAX), vecs = (size_t)(op->params.x.pitch / op->vec);
   const size_t blocks = vecs < 4 ? 1 : vecs / 4, parts = wanted <= lines ? 1 : (wanted + lines - 1) / lines;
   return (int)(parts < blocks ? parts : blocks);
 }
@@ -152,7 +145,7 @@ static cvy_pool_geometry geometry_of(const cvy_pool2d *op, size_t count, const c
 
 cvy_status cvy_pool2d_forward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *y) {
   cvy_status status = CVY_OK;
-  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
+  const cvy_capabilities *const capabilities = op->base.capabilities;
   const cvy_shape *const in = &op->params.x, *const out = &op->y;
   CVY_REQUIRE(n >= 1 && n <= op->params.n_max, CVY_E_ARGUMENT, "pool2d: %d samples, must be from 1 to %d", n,
               op->params.n_max);
@@ -160,17 +153,11 @@ cvy_status cvy_pool2d_forward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buffe
   CVY_TRY(cvy_check_buffer("pool2d", "y", y, bytes_of(out, n)));
   const size_t total = (size_t)n * cvy_shape_elems(out) / (size_t)op->vec;
   cvy_pool_geometry g = geometry_of(op, capabilities->cpu_shaped ? (size_t)n : total, out);
-  cvy_grid grid;
-  if (capabilities->cpu_shaped) {
-    /* rows of outputs, and their channels in parts of 4 vectors if there are fewer rows than work-groups */
-    const size_t lines = (size_t)n * (size_t)out->h;
-    g.parts = parts_of(op, lines);
-    grid = (cvy_grid){.global = {cvy_cpu_groups(capabilities, lines * (size_t)g.parts)}, .local = {1}};
-  } else {
-    grid = (cvy_grid){
-        .global = {op->wide ? total / (size_t)op->c_lanes * CVY_STREAM_LOCAL : cvy_round_up(total, CVY_STREAM_LOCAL)},
-        .local = {CVY_STREAM_LOCAL}};
-  }
+  /* CPU: rows of outputs, and their channels in parts of 4 vectors if there are fewer rows than work-groups */
+  const size_t lines = (size_t)n * (size_t)out->h;
+  if (capabilities->cpu_shaped) g.parts = parts_of(op, lines);
+  const cvy_grid grid = cvy_stream_grid(capabilities, lines * (size_t)g.parts,
+                                        op->wide ? total / (size_t)op->c_lanes * CVY_STREAM_LOCAL : total);
   CVY_TRY(CVY_LAUNCH(queue, op->forward, grid, CVY_BUF(x), CVY_BUF(y), CVY_STRUCT(g)));
 fail:
   return status;
@@ -179,7 +166,7 @@ fail:
 cvy_status cvy_pool2d_backward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *y, cvy_buffer *dy,
                                cvy_buffer *dx, bool accumulate) {
   cvy_status status = CVY_OK;
-  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
+  const cvy_capabilities *const capabilities = op->base.capabilities;
   const cvy_shape *const in = &op->params.x, *const out = &op->y;
   CVY_REQUIRE(n >= 1 && n <= op->params.n_max, CVY_E_ARGUMENT, "pool2d: %d samples, must be from 1 to %d", n,
               op->params.n_max);
@@ -198,12 +185,8 @@ cvy_status cvy_pool2d_backward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buff
   const bool scatters = capabilities->cpu_shaped && op->params.kind == CVY_POOL_MAX;
   if (scatters) g.parts = parts_of(op, (size_t)n);
   const size_t pieces = (size_t)n * (size_t)(scatters ? g.parts : in->h);
-  const cvy_grid grid =
-      capabilities->cpu_shaped
-          ? (cvy_grid){.global = {cvy_cpu_groups(capabilities, pieces)}, .local = {1}}
-          : (cvy_grid){.global = {cvy_round_up(total, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
-  CVY_TRY(CVY_LAUNCH(queue, op->backward, grid, CVY_BUF(x), CVY_BUF(y), CVY_BUF(dy), CVY_BUF(dx), CVY_STRUCT(g),
-                     CVY_INT(accumulate)));
+  CVY_TRY(CVY_LAUNCH(queue, op->backward, cvy_stream_grid(capabilities, pieces, total), CVY_BUF(x), CVY_BUF(y),
+                     CVY_BUF(dy), CVY_BUF(dx), CVY_STRUCT(g), CVY_INT(accumulate)));
 fail:
   return status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/ops/reduce.h"
 
+#include "src/ops/operation.h"
 #include "src/ops/stream.h"
 
 enum {
@@ -12,39 +13,28 @@ enum {
 };
 
 struct cvy_reduce {
-  cvy_device *device;
+  cvy_operation base;
   cvy_kernel *columns, *columns_scalar, *sum, *parts;
   cvy_buffer *partial_sums; /* of reduce_sum: MAX_PARTIAL_SUMS floats */
 };
 
 cvy_status cvy_reduce_create(cvy_device *device, cvy_reduce **out) {
   cvy_status status = CVY_OK;
-  cvy_reduce *op = NULL;
-  *out = NULL;
+  cvy_reduce *const op = *out = cvy_operation_new(device, "reduce", sizeof *op);
+  if (!op) return CVY_E_MEMORY;
   const cvy_define scalar[] = {{"VEC", 1}};
-  op = cvy_calloc(1, sizeof *op);
-  CVY_REQUIRE(op, CVY_E_MEMORY, "reduce: no memory for the operation");
-  op->device = device;
-  CVY_TRY(cvy_kernel_create(device, "reduce", "reduce_columns", NULL, 0, &op->columns));
-  CVY_TRY(cvy_kernel_create(device, "reduce", "reduce_columns", scalar, 1, &op->columns_scalar));
-  CVY_TRY(cvy_kernel_create(device, "reduce", "reduce_sum", NULL, 0, &op->sum));
-  CVY_TRY(cvy_kernel_create(device, "reduce", "reduce_parts", NULL, 0, &op->parts));
-  CVY_TRY(cvy_buffer_create(device, MAX_PARTIAL_SUMS * sizeof(float), &op->partial_sums));
-  *out = op;
-  return CVY_OK;
+  CVY_TRY(cvy_operation_kernel(op, "reduce", "reduce_columns", NULL, 0, &op->columns));
+  CVY_TRY(cvy_operation_kernel(op, "reduce", "reduce_columns", scalar, 1, &op->columns_scalar));
+  CVY_TRY(cvy_operation_kernel(op, "reduce", "reduce_sum", NULL, 0, &op->sum));
+  CVY_TRY(cvy_operation_kernel(op, "reduce", "reduce_parts", NULL, 0, &op->parts));
+  CVY_TRY(cvy_operation_buffer(op, MAX_PARTIAL_SUMS * sizeof(float), &op->partial_sums));
 fail:
-  cvy_reduce_destroy(&op);
+  if (status != CVY_OK) cvy_reduce_destroy(out);
   return status;
 }
 
 void cvy_reduce_destroy(cvy_reduce **op) {
-  if (!*op) return;
-  cvy_kernel_destroy(&(*op)->columns);
-  cvy_kernel_destroy(&(*op)->columns_scalar);
-  cvy_kernel_destroy(&(*op)->sum);
-  cvy_kernel_destroy(&(*op)->parts);
-  cvy_buffer_destroy(&(*op)->partial_sums);
-  cvy_free(*op);
+  cvy_operation_end(*op);
   *op = NULL;
 }
 
@@ -61,7 +51,7 @@ static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 static cut cut_matrix(const cvy_reduce *op, size_t rows, int pitch) {
-  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
+  const cvy_capabilities *const capabilities = op->base.capabilities;
   const int vec = pitch % (capabilities->cpu_shaped ? 16 : 4) == 0 ? (capabilities->cpu_shaped ? 16 : 4) : 1;
   cut c = {.vecs = (size_t)(pitch / vec), .scalar = vec == 1};
   if (capabilities->cpu_shaped) {
@@ -89,11 +79,10 @@ size_t cvy_reduce_columns_workspace_bytes(const cvy_reduce *op, size_t rows, int
 /* One run of reduce_columns: rows in n_blocks blocks, `lanes` vectors a work-group. */
 static cvy_status launch_columns(cvy_reduce *op, cvy_queue *queue, const cut *c, size_t rows, size_t block,
                                  size_t n_blocks, size_t lanes, cvy_buffer *x, cvy_buffer *out, bool accumulate) {
-  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
-  const size_t pieces = n_blocks * ceil_div(c->vecs, lanes), local = capabilities->cpu_shaped ? 1 : CVY_STREAM_LOCAL;
-  const size_t groups = capabilities->cpu_shaped ? cvy_cpu_groups(capabilities, pieces) : pieces;
+  const cvy_capabilities *const capabilities = op->base.capabilities;
+  const size_t pieces = n_blocks * ceil_div(c->vecs, lanes);
   return CVY_LAUNCH(queue, c->scalar ? op->columns_scalar : op->columns,
-                    ((cvy_grid){.global = {groups * local}, .local = {local}}), CVY_BUF(x), CVY_BUF(out),
+                    cvy_stream_grid(capabilities, pieces, pieces * CVY_STREAM_LOCAL), CVY_BUF(x), CVY_BUF(out),
                     CVY_UINT((uint32_t)rows), CVY_UINT((uint32_t)c->vecs), CVY_UINT((uint32_t)block),
                     CVY_UINT((uint32_t)n_blocks), CVY_UINT((uint32_t)lanes), CVY_INT(accumulate));
 }
@@ -112,7 +101,7 @@ cvy_status cvy_reduce_columns(cvy_reduce *op, cvy_queue *queue, size_t rows, int
   if (c.n_blocks == 1) {
     CVY_TRY(launch_columns(op, queue, &c, rows, c.block, 1, c.lanes, x, out, accumulate));
   } else {
-    const bool cpu = cvy_device_get_capabilities(op->device)->cpu_shaped;
+    const bool cpu = op->base.capabilities->cpu_shaped;
     const size_t few = cpu ? 4 : c.lanes < 2 ? c.lanes : 2; /* many blocks, few channels: narrow work-groups */
     CVY_TRY(launch_columns(op, queue, &c, rows, c.block, c.n_blocks, c.lanes, x, workspace, false));
     CVY_TRY(launch_columns(op, queue, &c, c.n_blocks, c.n_blocks, 1, few, workspace, out, accumulate));
@@ -123,7 +112,7 @@ fail:
 
 cvy_status cvy_reduce_sum(cvy_reduce *op, cvy_queue *queue, size_t n, cvy_buffer *x, cvy_buffer *out, bool accumulate) {
   cvy_status status = CVY_OK;
-  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
+  const cvy_capabilities *const capabilities = op->base.capabilities;
   const size_t units = (size_t)capabilities->compute_units, local = capabilities->cpu_shaped ? 1 : CVY_STREAM_LOCAL;
   CVY_REQUIRE(n >= 1 && n <= INT32_MAX, CVY_E_ARGUMENT, "reduce: %zu elements, must be from 1 to 2^31-1", n);
   CVY_TRY(cvy_check_buffer("reduce", "x", x, n * sizeof(float)));
@@ -139,8 +128,8 @@ cvy_status cvy_reduce_sum(cvy_reduce *op, cvy_queue *queue, size_t n, cvy_buffer
                      CVY_BUF(once ? out : op->partial_sums), CVY_UINT((uint32_t)n), CVY_UINT((uint32_t)chunk),
                      CVY_INT(once && accumulate)));
   if (!once)
-    CVY_TRY(CVY_LAUNCH(queue, op->sum, ((cvy_grid){.global = {local}, .local = {local}}), CVY_BUF(op->partial_sums),
-                       CVY_BUF(out), CVY_UINT((uint32_t)groups), CVY_UINT((uint32_t)groups), CVY_INT(accumulate)));
+    CVY_TRY(CVY_LAUNCH(queue, op->sum, cvy_stream_grid(capabilities, 1, 1), CVY_BUF(op->partial_sums), CVY_BUF(out),
+                       CVY_UINT((uint32_t)groups), CVY_UINT((uint32_t)groups), CVY_INT(accumulate)));
 fail:
   return status;
 }
@@ -148,7 +137,7 @@ fail:
 cvy_status cvy_reduce_parts(cvy_reduce *op, cvy_queue *queue, size_t n, int n_parts, cvy_buffer *x, cvy_buffer *out,
                             bool accumulate) {
   cvy_status status = CVY_OK;
-  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
+  const cvy_capabilities *const capabilities = op->base.capabilities;
   size_t elems;
   CVY_REQUIRE(n >= 1 && n <= INT32_MAX && n_parts >= 1 && cvy_mul_size(n, (size_t)n_parts, &elems) &&
                   elems <= SIZE_MAX / sizeof(float),
@@ -156,7 +145,7 @@ cvy_status cvy_reduce_parts(cvy_reduce *op, cvy_queue *queue, size_t n, int n_pa
               n_parts, n);
   CVY_TRY(cvy_check_buffer("reduce", "x", x, elems * sizeof(float)));
   CVY_TRY(cvy_check_buffer("reduce", "out", out, n * sizeof(float)));
-  cvy_grid grid = {.global = {cvy_round_up(n, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
+  cvy_grid grid = cvy_stream_grid(capabilities, n, n);
   size_t chunk = 1;
   if (capabilities->cpu_shaped) {
     const size_t groups = cvy_cpu_groups(capabilities, ceil_div(n, 1024));

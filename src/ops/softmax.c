@@ -1,39 +1,33 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/ops/softmax.h"
 
+#include "src/ops/operation.h"
 #include "src/ops/stream.h"
 
 enum { LANES = 16 }; /* work-items per row (cl/row.clh) */
 
 struct cvy_softmax {
-  cvy_device *device;
+  cvy_operation base;
   int c, pitch;
   cvy_kernel *forward, *backward;
 };
 
 cvy_status cvy_softmax_create(cvy_device *device, int c, int pitch, cvy_softmax **out) {
   cvy_status status = CVY_OK;
-  cvy_softmax *op = NULL;
-  *out = NULL;
+  cvy_softmax *const op = *out = cvy_operation_new(device, "softmax", sizeof *op);
+  if (!op) return CVY_E_MEMORY;
   CVY_REQUIRE(c >= 1 && pitch >= c, CVY_E_ARGUMENT,
               "softmax: %d channels with pitch %d: must be at least 1, and the pitch at least as large", c, pitch);
-  op = cvy_calloc(1, sizeof *op);
-  CVY_REQUIRE(op, CVY_E_MEMORY, "softmax: no memory for the operation");
-  *op = (cvy_softmax){.device = device, .c = c, .pitch = pitch};
-  CVY_TRY(cvy_kernel_create(device, "softmax", "softmax_forward", NULL, 0, &op->forward));
-  CVY_TRY(cvy_kernel_create(device, "softmax", "softmax_backward", NULL, 0, &op->backward));
-  *out = op;
-  return CVY_OK;
+  op->c = c, op->pitch = pitch;
+  CVY_TRY(cvy_operation_kernel(op, "softmax", "softmax_forward", NULL, 0, &op->forward));
+  CVY_TRY(cvy_operation_kernel(op, "softmax", "softmax_backward", NULL, 0, &op->backward));
 fail:
-  cvy_softmax_destroy(&op);
+  if (status != CVY_OK) cvy_softmax_destroy(out);
   return status;
 }
 
 void cvy_softmax_destroy(cvy_softmax **op) {
-  if (!*op) return;
-  cvy_kernel_destroy(&(*op)->forward);
-  cvy_kernel_destroy(&(*op)->backward);
-  cvy_free(*op);
+  cvy_operation_end(*op);
   *op = NULL;
 }
 
@@ -41,16 +35,13 @@ void cvy_softmax_destroy(cvy_softmax **op) {
 static cvy_status prepare(const cvy_softmax *op, int rows, cvy_buffer *const buffers[3], const char *const names[3],
                           cvy_grid *grid) {
   cvy_status status = CVY_OK;
-  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
   const cvy_shape row = {1, 1, op->c, op->pitch};
   CVY_REQUIRE(rows >= 1 && rows <= INT32_MAX / LANES && cvy_fits_int32(&row, rows), CVY_E_ARGUMENT,
               "softmax: %d rows with pitch %d: must be at least 1 and fewer than 2^31 floats", rows, op->pitch);
   for (int i = 0; i < 3; i++)
     if (names[i])
       CVY_TRY(cvy_check_buffer("softmax", names[i], buffers[i], (size_t)rows * (size_t)op->pitch * sizeof(float)));
-  *grid = capabilities->cpu_shaped ? (cvy_grid){.global = {cvy_cpu_groups(capabilities, (size_t)rows)}, .local = {1}}
-                                   : (cvy_grid){.global = {cvy_round_up((size_t)rows * LANES, CVY_STREAM_LOCAL)},
-                                                .local = {CVY_STREAM_LOCAL}};
+  *grid = cvy_stream_grid(op->base.capabilities, (size_t)rows, (size_t)rows * LANES);
 fail:
   return status;
 }

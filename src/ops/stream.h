@@ -37,6 +37,13 @@ static inline size_t cvy_cpu_groups(const cvy_capabilities *capabilities, size_t
   return n_units < most ? n_units : most;
 }
 
+/* Work-groups of one work-item for `pieces` of work on a CPU device, or so many items in work-groups of
+ * CVY_STREAM_LOCAL. */
+static inline cvy_grid cvy_stream_grid(const cvy_capabilities *capabilities, size_t pieces, size_t items) {
+  if (capabilities->cpu_shaped) return (cvy_grid){.global = {cvy_cpu_groups(capabilities, pieces)}, .local = {1}};
+  return (cvy_grid){.global = {cvy_round_up(items, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
+}
+
 typedef struct cvy_stream {
   cvy_grid grid;
   uint32_t n_vec, chunk;

@@ -3,43 +3,33 @@
 
 #include <math.h>
 
+#include "src/ops/operation.h"
 #include "src/ops/stream.h"
 
 struct cvy_update {
-  cvy_device *device;
+  cvy_operation base;
   cvy_kernel *sgd, *momentum, *adam, *running;
   cvy_buffer *one; /* the scale of gradients that are not scaled */
 };
 
 cvy_status cvy_update_create(cvy_device *device, cvy_update **out) {
   cvy_status status = CVY_OK;
-  cvy_update *op = NULL;
+  cvy_update *const op = *out = cvy_operation_new(device, "update", sizeof *op);
+  if (!op) return CVY_E_MEMORY;
   const float one = 1;
-  *out = NULL;
-  op = cvy_calloc(1, sizeof *op);
-  CVY_REQUIRE(op, CVY_E_MEMORY, "update: no memory for the operation");
-  op->device = device;
-  CVY_TRY(cvy_kernel_create(device, "update", "update_sgd", NULL, 0, &op->sgd));
-  CVY_TRY(cvy_kernel_create(device, "update", "update_momentum", NULL, 0, &op->momentum));
-  CVY_TRY(cvy_kernel_create(device, "update", "update_adam", NULL, 0, &op->adam));
-  CVY_TRY(cvy_kernel_create(device, "update", "update_running", NULL, 0, &op->running));
-  CVY_TRY(cvy_buffer_create(device, sizeof one, &op->one));
+  CVY_TRY(cvy_operation_kernel(op, "update", "update_sgd", NULL, 0, &op->sgd));
+  CVY_TRY(cvy_operation_kernel(op, "update", "update_momentum", NULL, 0, &op->momentum));
+  CVY_TRY(cvy_operation_kernel(op, "update", "update_adam", NULL, 0, &op->adam));
+  CVY_TRY(cvy_operation_kernel(op, "update", "update_running", NULL, 0, &op->running));
+  CVY_TRY(cvy_operation_buffer(op, sizeof one, &op->one));
   CVY_TRY(cvy_buffer_write(cvy_device_compute_queue(device), op->one, 0, sizeof one, &one, NULL, NULL));
-  *out = op;
-  return CVY_OK;
 fail:
-  cvy_update_destroy(&op);
+  if (status != CVY_OK) cvy_update_destroy(out);
   return status;
 }
 
 void cvy_update_destroy(cvy_update **op) {
-  if (!*op) return;
-  cvy_kernel_destroy(&(*op)->sgd);
-  cvy_kernel_destroy(&(*op)->momentum);
-  cvy_kernel_destroy(&(*op)->adam);
-  cvy_kernel_destroy(&(*op)->running);
-  cvy_buffer_destroy(&(*op)->one);
-  cvy_free(*op);
+  cvy_operation_end(*op);
   *op = NULL;
 }
 
@@ -70,12 +60,12 @@ cvy_status cvy_update_run(cvy_update *op, cvy_queue *queue, const cvy_update_par
   cvy_buffer *const scale = a->scale ? a->scale : op->one;
   cvy_stream plan;
   CVY_TRY(check_params(params));
-  CVY_TRY(cvy_stream_plan(op->device, "update", a->n_elems, &plan));
+  CVY_TRY(cvy_stream_plan(op->base.device, "update", a->n_elems, &plan));
   CVY_REQUIRE(a->first % 16 == 0, CVY_E_ARGUMENT, "update: first element %zu, must be a multiple of 16", a->first);
   CVY_TRY(cvy_check_buffer("update", "w", a->w, size_bytes));
   CVY_TRY(cvy_check_buffer("update", "g", a->g, size_bytes));
   for (int m = 0; m < n_moments; m++) CVY_TRY(cvy_check_buffer("update", names[m], a->moments[m], size_bytes));
-  const uint32_t first = (uint32_t)(a->first / (cvy_device_get_capabilities(op->device)->cpu_shaped ? 16 : 4));
+  const uint32_t first = (uint32_t)(a->first / (op->base.capabilities->cpu_shaped ? 16 : 4));
   if (n_moments == 0) {
     CVY_TRY(CVY_LAUNCH(queue, op->sgd, plan.grid, CVY_BUF(a->w), CVY_BUF(a->g), CVY_BUF(scale), CVY_STRUCT(a->numbers),
                        CVY_UINT(first), CVY_UINT(plan.n_vec), CVY_UINT(plan.chunk)));
@@ -98,7 +88,7 @@ cvy_status cvy_update_running(cvy_update *op, cvy_queue *queue, float momentum, 
   cvy_stream plan;
   CVY_REQUIRE(momentum >= 0 && momentum <= 1, CVY_E_ARGUMENT, "running values: momentum %g must be in [0,1]",
               (double)momentum);
-  CVY_TRY(cvy_stream_plan(op->device, "running values", n_elems, &plan));
+  CVY_TRY(cvy_stream_plan(op->base.device, "running values", n_elems, &plan));
   CVY_TRY(cvy_check_buffer("running values", "running", running, n_elems * sizeof(float)));
   CVY_TRY(cvy_check_buffer("running values", "s", s, n_elems * sizeof(float)));
   CVY_TRY(CVY_LAUNCH(queue, op->running, plan.grid, CVY_BUF(running), CVY_BUF(s), CVY_FLOAT(momentum),

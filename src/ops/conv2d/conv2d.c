@@ -103,10 +103,10 @@ typedef struct refused_rows {
 static const refused_rows none_refused;
 
 /* Row of the table that does the job with this algorithm, with AUTO the one that costs least; NULL if none can. `why`:
- * the reason of the first row for such devices. *cost (may be NULL): what the row costs. */
+ * the reason of the first row for such devices. *cost (may be NULL) gets the row's cost. */
 static const cvy_conv_algorithm *find(const cvy_conv_job *job, cvy_conv_algo algo, const refused_rows *refused,
                                       const char **why, double *cost) {
-  const bool cpu = job->capabilities->cpu_shaped;
+  const bool cpu = job->base.capabilities->cpu_shaped;
   bool failed[N_ALGORITHMS];
   const char *first = NULL;
   cvy_conv_job asked = *job;
@@ -166,7 +166,7 @@ static const cvy_conv_algorithm *find_default(const cvy_conv_job *job, const ref
   }
   choice->algo = chosen->algo;
   int last = chosen->n_tiles;
-  while (!fits(job->device, chosen, last)) last--;
+  while (!fits(job->base.device, chosen, last)) last--;
   memcpy(choice->tile, tile_of(chosen, last), sizeof choice->tile);
   return chosen;
 }
@@ -202,7 +202,7 @@ static cvy_status choose(const cvy_conv_job *job, const refused_rows *refused, c
   /* A tuned choice that does not fit (another device, an older version) is no reason to stop. */
   if (wanted->algo != CVY_CONV_AUTO && !refused->choice && is_allowed(&p->algos, wanted->algo)) {
     const cvy_conv_algorithm *const tuned = find(job, wanted->algo, refused, &why, NULL);
-    if (tuned && has_tiles(job->device, tuned, wanted->tile)) chosen = tuned, *choice = *wanted;
+    if (tuned && has_tiles(job->base.device, tuned, wanted->tile)) chosen = tuned, *choice = *wanted;
   }
   if (!chosen) chosen = find_default(job, refused, choice);
   CVY_REQUIRE(chosen, CVY_E_UNSUPPORTED, "convolution: no other algorithm can do %s", cvy_conv_pass_name(job->pass));
@@ -220,7 +220,7 @@ double cvy_conv2d_expected(cvy_device *device, const cvy_conv2d_params *p, cvy_c
   cvy_conv_job job = cvy_conv_job_of(device, p, &y, pass);
   for (int i = 0; i < N_ALGORITHMS; i++) {
     const cvy_conv_algorithm *const a = job.algorithm = algorithms[i];
-    if (a->algo != algo || (a->cpu_shaped && !job.capabilities->cpu_shaped) || cvy_conv_cannot(&job)) continue;
+    if (a->algo != algo || (a->cpu_shaped && !job.base.capabilities->cpu_shaped) || cvy_conv_cannot(&job)) continue;
     const double cost = cvy_conv_cost(&job);
     if (least == 0 || cost < least) least = cost, *n_tiles = 1 + a->n_tiles;
   }
@@ -361,29 +361,22 @@ fail:
   return status;
 }
 
-static cvy_status check_absent(const char *name, const void *pointer) {
+/* A buffer of layers that were created with it: there, or not there. */
+static cvy_status check_optional(const cvy_conv2d *op, bool wanted, const char *name, const cvy_buffer *buffer,
+                                 size_t floats) {
   cvy_status status = CVY_OK;
-  CVY_REQUIRE(!pointer, CVY_E_ARGUMENT, "convolution: got %s, but the layer was created without it", name);
+  if (wanted) return check_buffer(op, name, buffer, floats);
+  CVY_REQUIRE(!buffer, CVY_E_ARGUMENT, "convolution: got %s, but the layer was created without", name);
 fail:
   return status;
 }
 
-/* Checks that all passes make; fills the prologue's members of the call. */
-static cvy_status check_call(const cvy_conv2d *op, cvy_conv_pass pass, const cvy_queue *queue,
-                             const cvy_conv2d_prologue *prologue, cvy_conv_call *call) {
+/* Checks the prologue and fills its members of the call. */
+static cvy_status take_prologue(const cvy_conv2d *op, const cvy_conv2d_prologue *prologue, cvy_conv_call *call) {
   cvy_status status = CVY_OK;
   const cvy_conv2d_params *const p = &op->params;
-  CVY_REQUIRE(op->pass[pass], CVY_E_ARGUMENT, "convolution: the layer was created without %s",
-              cvy_conv_pass_name(pass));
-  CVY_REQUIRE(queue, CVY_E_ARGUMENT, "convolution: a queue is wanted, got a null pointer");
-  CVY_REQUIRE(call->n >= 1 && call->n <= p->n_max, CVY_E_ARGUMENT,
-              "convolution: %d samples; the layer was created for 1 to %d", call->n, p->n_max);
-  if (op->workspace_bytes) CVY_TRY(check_buffer(op, "workspace", call->workspace, op->workspace_bytes / sizeof(float)));
-  call->group_size = call->n;
-  if (pass == CVY_CONV_BACKWARD_DATA) return CVY_OK;
-  const size_t x_floats = cvy_shape_elems(&p->x) * (size_t)call->n;
-  CVY_TRY(check_buffer(op, "x", call->x, x_floats));
-  if (!p->prologue) return check_absent("a prologue", prologue);
+  CVY_REQUIRE(p->prologue || !prologue, CVY_E_ARGUMENT,
+              "convolution: got a prologue, but the layer was created without");
   if (prologue) {
     CVY_REQUIRE(prologue->group_size >= 0, CVY_E_ARGUMENT,
                 "convolution: prologue groups of %d samples; 0 (all) or more is wanted", prologue->group_size);
@@ -391,61 +384,64 @@ static cvy_status check_call(const cvy_conv2d *op, cvy_conv_pass pass, const cvy
     call->affine = prologue->affine, call->residual = prologue->residual;
   }
   const size_t affine_floats = 3 * (size_t)cvy_ceil_div(call->n, call->group_size) * (size_t)p->x.pitch;
-  if (p->prologue & CVY_CONV_SCALE) CVY_TRY(check_buffer(op, "affine", call->affine, affine_floats));
-  else CVY_TRY(check_absent("an affine", call->affine));
-  if (p->prologue & CVY_CONV_RESIDUAL) CVY_TRY(check_buffer(op, "residual", call->residual, x_floats));
-  else CVY_TRY(check_absent("a residual", call->residual));
+  CVY_TRY(check_optional(op, p->prologue & CVY_CONV_SCALE, "affine", call->affine, affine_floats));
+  CVY_TRY(check_optional(op, p->prologue & CVY_CONV_RESIDUAL, "residual", call->residual,
+                         cvy_shape_elems(&p->x) * (size_t)call->n));
 fail:
   return status;
 }
 
-static size_t weight_floats(const cvy_conv2d *op) {
-  return (size_t)op->params.r * (size_t)op->params.s * (size_t)cvy_conv_group_c(&op->params) * (size_t)op->y.pitch;
+/* Checks a call and runs it. */
+static cvy_status run(const cvy_conv2d *op, cvy_conv_pass pass, cvy_queue *queue, const cvy_conv2d_prologue *prologue,
+                      cvy_conv_call *call) {
+  cvy_status status = CVY_OK;
+  CVY_REQUIRE(op, CVY_E_ARGUMENT, "convolution: a layer is wanted, got a null pointer");
+  const cvy_conv2d_params *const p = &op->params;
+  const bool forward = pass == CVY_CONV_FORWARD, data = pass == CVY_CONV_BACKWARD_DATA;
+  CVY_REQUIRE(op->pass[pass], CVY_E_ARGUMENT, "convolution: the layer was created without %s",
+              cvy_conv_pass_name(pass));
+  CVY_REQUIRE(queue, CVY_E_ARGUMENT, "convolution: a queue is wanted, got a null pointer");
+  CVY_REQUIRE(call->n >= 1 && call->n <= p->n_max, CVY_E_ARGUMENT,
+              "convolution: %d samples; the layer was created for 1 to %d", call->n, p->n_max);
+  const size_t n = (size_t)call->n, x_floats = cvy_shape_elems(&p->x) * n, y_floats = cvy_shape_elems(&op->y) * n,
+               pitch = (size_t)op->y.pitch,
+               w_floats = (size_t)p->r * (size_t)p->s * (size_t)cvy_conv_group_c(p) * pitch;
+  call->group_size = call->n;
+  if (op->workspace_bytes) CVY_TRY(check_buffer(op, "workspace", call->workspace, op->workspace_bytes / sizeof(float)));
+  if (!data) CVY_TRY(check_buffer(op, "x", call->x, x_floats));
+  if (!data) CVY_TRY(take_prologue(op, prologue, call));
+  if (forward) {
+    CVY_TRY(check_buffer(op, "w", call->w, w_floats));
+    CVY_TRY(check_buffer(op, "y", call->y, y_floats));
+    CVY_TRY(check_optional(op, p->bias, "a bias", call->bias, pitch));
+    CVY_TRY(check_optional(op, p->stats, "stats", call->stats, n * 2 * pitch));
+  } else {
+    CVY_TRY(check_buffer(op, "dy", call->dy, y_floats));
+    if (data) CVY_TRY(check_buffer(op, "w", call->w, w_floats));
+    CVY_TRY(data ? check_buffer(op, "dx", call->dx, x_floats) : check_buffer(op, "dw", call->dw, w_floats));
+    if (call->db) CVY_TRY(check_buffer(op, "db", call->db, pitch));
+  }
+  CVY_TRY(cvy_conv_run(op->pass[pass], queue, call));
+fail:
+  return status;
 }
 
 cvy_status cvy_conv2d_forward(cvy_conv2d *op, cvy_queue *queue, int n, cvy_buffer *x,
                               const cvy_conv2d_prologue *prologue, cvy_buffer *w, cvy_buffer *bias, cvy_buffer *y,
                               cvy_buffer *stats, cvy_buffer *workspace) {
-  cvy_status status = CVY_OK;
   cvy_conv_call call = {.n = n, .x = x, .w = w, .bias = bias, .y = y, .stats = stats, .workspace = workspace};
-  CVY_REQUIRE(op, CVY_E_ARGUMENT, "convolution: a layer is wanted, got a null pointer");
-  CVY_TRY(check_call(op, CVY_CONV_FORWARD, queue, prologue, &call));
-  CVY_TRY(check_buffer(op, "w", w, weight_floats(op)));
-  CVY_TRY(check_buffer(op, "y", y, cvy_shape_elems(&op->y) * (size_t)n));
-  if (op->params.bias) CVY_TRY(check_buffer(op, "bias", bias, (size_t)op->y.pitch));
-  else CVY_TRY(check_absent("a bias", bias));
-  if (op->params.stats) CVY_TRY(check_buffer(op, "stats", stats, (size_t)n * 2 * (size_t)op->y.pitch));
-  else CVY_TRY(check_absent("stats", stats));
-  CVY_TRY(cvy_conv_run(op->pass[CVY_CONV_FORWARD], queue, &call));
-fail:
-  return status;
+  return run(op, CVY_CONV_FORWARD, queue, prologue, &call);
 }
 
 cvy_status cvy_conv2d_backward_data(cvy_conv2d *op, cvy_queue *queue, int n, cvy_buffer *dy, cvy_buffer *w,
                                     cvy_buffer *dx, bool accumulate, cvy_buffer *workspace) {
-  cvy_status status = CVY_OK;
   cvy_conv_call call = {.n = n, .dy = dy, .w = w, .dx = dx, .accumulate = accumulate, .workspace = workspace};
-  CVY_REQUIRE(op, CVY_E_ARGUMENT, "convolution: a layer is wanted, got a null pointer");
-  CVY_TRY(check_call(op, CVY_CONV_BACKWARD_DATA, queue, NULL, &call));
-  CVY_TRY(check_buffer(op, "dy", dy, cvy_shape_elems(&op->y) * (size_t)n));
-  CVY_TRY(check_buffer(op, "w", w, weight_floats(op)));
-  CVY_TRY(check_buffer(op, "dx", dx, cvy_shape_elems(&op->params.x) * (size_t)n));
-  CVY_TRY(cvy_conv_run(op->pass[CVY_CONV_BACKWARD_DATA], queue, &call));
-fail:
-  return status;
+  return run(op, CVY_CONV_BACKWARD_DATA, queue, NULL, &call);
 }
 
 cvy_status cvy_conv2d_backward_weights(cvy_conv2d *op, cvy_queue *queue, int n, cvy_buffer *x,
                                        const cvy_conv2d_prologue *prologue, cvy_buffer *dy, cvy_buffer *dw,
                                        cvy_buffer *db, bool accumulate, cvy_buffer *workspace) {
-  cvy_status status = CVY_OK;
   cvy_conv_call call = {.n = n, .x = x, .dy = dy, .dw = dw, .db = db, .accumulate = accumulate, .workspace = workspace};
-  CVY_REQUIRE(op, CVY_E_ARGUMENT, "convolution: a layer is wanted, got a null pointer");
-  CVY_TRY(check_call(op, CVY_CONV_BACKWARD_WEIGHTS, queue, prologue, &call));
-  CVY_TRY(check_buffer(op, "dy", dy, cvy_shape_elems(&op->y) * (size_t)n));
-  CVY_TRY(check_buffer(op, "dw", dw, weight_floats(op)));
-  if (db) CVY_TRY(check_buffer(op, "db", db, (size_t)op->y.pitch));
-  CVY_TRY(cvy_conv_run(op->pass[CVY_CONV_BACKWARD_WEIGHTS], queue, &call));
-fail:
-  return status;
+  return run(op, CVY_CONV_BACKWARD_WEIGHTS, queue, prologue, &call);
 }

@@ -10,8 +10,7 @@ enum { ITEMS = 256, MOST_GROUPS = 1 << 20 }; /* of SIMT devices */
 cvy_conv_job cvy_conv_job_of(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
   const cvy_capabilities *const capabilities = cvy_device_get_capabilities(device);
   const bool data = pass == CVY_CONV_BACKWARD_DATA;
-  return (cvy_conv_job){.device = device,
-                        .capabilities = capabilities,
+  return (cvy_conv_job){.base = {.name = "convolution", .device = device, .capabilities = capabilities},
                         .params = *p,
                         .y = *y,
                         .pass = pass,
@@ -32,7 +31,7 @@ static const char *refusal(const cvy_conv_job *job) {
   if (!a->groups && cvy_conv_groups(p) > 1) return "these kernels know no groups";
   if (!a->groups && cvy_conv_is_grouped(p)) return "these kernels know no dilation";
   if (!a->uneven && (p->pad_more_h || p->pad_more_w)) return "these kernels want the same padding on both sides";
-  if (a->simt_shaped && job->capabilities->cpu_shaped) return "these kernels are for SIMT devices";
+  if (a->simt_shaped && job->base.capabilities->cpu_shaped) return "these kernels are for SIMT devices";
   if (a->filter && (p->r != a->filter || p->s != a->filter)) return "only 3x3 filters";
   if (a->most_stride && (p->stride_h != p->stride_w || p->stride_h > a->most_stride))
     return a->most_stride == 1 ? "only stride 1" : "only strides 1x1 and 2x2";
@@ -53,18 +52,9 @@ double cvy_conv_cost(const cvy_conv_job *job) { return job->algorithm->cost ? jo
 
 /* ---- states ---- */
 
-cvy_status cvy_conv_kernel_of(cvy_conv_job *job, const char *file, const char *name, const cvy_define *defines,
-                              int n_defines, cvy_kernel **out) {
-  CVY_ASSERT(job->n_kernels < CVY_CONV_KERNELS);
-  cvy_kernel **const kernel = &job->kernels[job->n_kernels++];
-  const cvy_status status = cvy_kernel_create(job->device, file, name, defines, n_defines, kernel);
-  *out = *kernel;
-  return status;
-}
-
 cvy_status cvy_conv_kernel(cvy_conv_job *job, const char *name, const cvy_define *defines, int n_defines,
                            cvy_kernel **out) {
-  return cvy_conv_kernel_of(job, job->algorithm->file, name, defines, n_defines, out);
+  return cvy_operation_kernel(job, job->algorithm->file, name, defines, n_defines, out);
 }
 
 static void claim_bytes(cvy_conv_job *job, size_t bytes) {
@@ -95,12 +85,12 @@ static size_t rows_of(const cvy_shape *y, int n) { return (size_t)n * (size_t)(y
 static cvy_status create_ending(cvy_conv_job *job) {
   cvy_status status = CVY_OK;
   if (job->max_parts > 1 || job->always_parts)
-    CVY_TRY(cvy_kernel_create(job->device, job->db_in_parts ? "conv2d_direct_cpu" : "conv2d_grouped",
-                              job->db_in_parts ? "conv2d_cpu_reduce" : "conv2d_grouped_sum", NULL, 0, &job->sum));
+    CVY_TRY(cvy_operation_kernel(job, job->db_in_parts ? "conv2d_direct_cpu" : "conv2d_grouped",
+                                 job->db_in_parts ? "conv2d_cpu_reduce" : "conv2d_grouped_sum", NULL, 0, &job->sum));
   if (job->plain && job->stats)
-    CVY_TRY(cvy_kernel_create(job->device, "conv2d_stats", "conv2d_stats", NULL, 0, &job->plain_stats));
+    CVY_TRY(cvy_operation_kernel(job, "conv2d_stats", "conv2d_stats", NULL, 0, &job->plain_stats));
   if (job->plain && job->weights) {
-    CVY_TRY(cvy_reduce_create(job->device, &job->reduce));
+    CVY_TRY(cvy_reduce_create(job->base.device, &job->reduce));
     claim_bytes(job,
                 cvy_reduce_columns_workspace_bytes(job->reduce, rows_of(&job->y, job->params.n_max), job->y.pitch));
   }
@@ -110,8 +100,8 @@ fail:
 
 cvy_status cvy_conv_create(const cvy_conv_job *asked, const int *tile, cvy_conv_job **state) {
   cvy_status status = CVY_OK;
-  cvy_conv_job *job = cvy_calloc(1, asked->algorithm->state_bytes);
-  CVY_REQUIRE(job, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", asked->algorithm->state_bytes);
+  cvy_conv_job *job = cvy_operation_new(asked->base.device, "convolution", asked->algorithm->state_bytes);
+  if (!job) return CVY_E_MEMORY;
   *job = *asked;
   CVY_TRY(job->algorithm->create(job, tile));
   CVY_TRY(create_ending(job));
@@ -123,21 +113,16 @@ fail:
 }
 
 void cvy_conv_destroy(cvy_conv_job **state) {
-  cvy_conv_job *const job = *state;
-  if (!job) return;
-  for (int i = 0; i < job->n_kernels; i++) cvy_kernel_destroy(&job->kernels[i]);
-  cvy_kernel_destroy(&job->sum);
-  cvy_kernel_destroy(&job->plain_stats);
-  cvy_reduce_destroy(&job->reduce);
-  cvy_free(job);
+  if (*state) cvy_reduce_destroy(&(*state)->reduce);
+  cvy_operation_end(*state);
   *state = NULL;
 }
 
 /* ---- a call ---- */
 
 cvy_grid cvy_conv_results_grid(const cvy_conv_job *job, int64_t results) {
-  if (job->capabilities->cpu_shaped)
-    return cvy_conv_tasks(results, cvy_conv_most_groups(job->capabilities->compute_units));
+  if (job->base.capabilities->cpu_shaped)
+    return cvy_conv_tasks(results, cvy_conv_most_groups(job->base.capabilities->compute_units));
   return cvy_conv_grid(cvy_conv_smaller((results + ITEMS - 1) / ITEMS, MOST_GROUPS), ITEMS);
 }
 
@@ -163,7 +148,7 @@ static cvy_status make_stats(cvy_conv_job *job, cvy_queue *queue, const cvy_conv
   const cvy_shape *const y = &job->y;
   const int64_t tasks = (int64_t)call->n * cvy_ceil_div(y->pitch, 32);
   const cvy_grid grid =
-      job->capabilities->cpu_shaped ? cvy_conv_tasks(tasks, job->max_groups) : cvy_conv_grid(tasks, ITEMS);
+      job->base.capabilities->cpu_shaped ? cvy_conv_tasks(tasks, job->max_groups) : cvy_conv_grid(tasks, ITEMS);
   return CVY_LAUNCH(queue, job->plain_stats, grid, CVY_BUF(call->y), CVY_BUF(call->stats), CVY_INT(call->n),
                     CVY_INT(y->h * y->w), CVY_INT(y->pitch));
 }

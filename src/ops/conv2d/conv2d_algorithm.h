@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * Inside of conv2d: what an algorithm (a family of kernels) fills in, and what all of them share in front of a launch
- * and behind it. Not for other folders.
+ * Inside of conv2d: the description that an algorithm (a family of kernels) fills in, and the head and the end that all
+ * of them share around their launches. Not for other folders.
  *
- * A family is one file: a state that begins with cvy_conv_job, the functions of a cvy_conv_algorithm, and that row. It
- * stands in CVY_CONV_ALGORITHMS, and its file in meson.build; nothing else knows it. */
+ * A family is one file: a state that begins with cvy_conv_job, and a row, cvy_conv_algorithm: the shapes as numbers,
+ * and functions that plan and launch. Its name stands in CVY_CONV_ALGORITHMS, its file in meson.build; nothing else
+ * knows it. The shared part (conv2d_algorithm.c) allocates and frees the state, owns its kernels, checks the workspace,
+ * and for each call picks the buffers that are read and written, sets the flags of prologue and epilogue, adds up parts
+ * of dw, and makes statistics and the bias' gradient for kernels that do not. */
 #ifndef CVY_OPS_CONV2D_CONV2D_ALGORITHM_H
 #define CVY_OPS_CONV2D_CONV2D_ALGORITHM_H
 
-#include "src/cl/launch.h"
 #include "src/ops/conv2d/conv2d_params.h"
+#include "src/ops/operation.h"
 #include "src/ops/reduce.h"
 
 /* The families in order of preference. direct_simt takes every shape without groups and dilation on every device,
@@ -32,13 +35,11 @@
   ROW(fft)
 
 typedef struct cvy_conv_algorithm cvy_conv_algorithm;
-enum { CVY_CONV_KERNELS = 6 }; /* of one state, at most */
 
 /* One pass of a layer on a device. The first member of each algorithm's state. */
 typedef struct cvy_conv_job {
+  cvy_operation base;
   const cvy_conv_algorithm *algorithm;
-  cvy_device *device;
-  const cvy_capabilities *capabilities;
   cvy_conv2d_params params; /* `create` may widen the strides of its copy (cvy_conv_widen_strides) */
   cvy_shape y;
   cvy_conv_pass pass;
@@ -46,7 +47,7 @@ typedef struct cvy_conv_job {
   cvy_shape in, out;  /* images that are read and written: dy and dx in backward_data, x and y in the others */
   int prologue;       /* flags of the load prologue; 0 in backward_data */
   bool stats;         /* forward with statistics */
-  /* What `create` sets, beside what the functions below set: */
+  /* Set by `create`: */
   int max_groups;  /* of CPU-shaped kernels; comes in as cvy_conv_most_groups says */
   bool plain;      /* the kernels leave statistics of y and the bias' gradient to the function behind the launch */
   int part_floats; /* backward_weights: floats from one part of dw to the next */
@@ -55,13 +56,11 @@ typedef struct cvy_conv_job {
   int max_parts;
   bool db_in_parts, always_parts;
   size_t workspace_bytes;
-  /* Kernels that the functions below made. */
-  cvy_kernel *kernels[CVY_CONV_KERNELS], *sum, *plain_stats;
-  int n_kernels;
+  cvy_kernel *sum, *plain_stats; /* for what is done behind the launch, as the next */
   cvy_reduce *reduce;
 } cvy_conv_job;
 
-/* One call: what it reads and writes. */
+/* One call: its buffers and flags. */
 typedef struct cvy_conv_call {
   /* By the contract (conv2d.h), checked by conv2d.c; buffers that a pass does not have are NULL. */
   int n, group_size; /* group_size >= 1 */
@@ -94,8 +93,8 @@ struct cvy_conv_algorithm {
   int n_tiles;
   bool (*tile_fits)(cvy_device *device, const int *tile); /* one of them: local memory, work-group; NULL: all do */
 
-  /* What it can do; 0: any. Without `groups` neither groups nor dilation; without `uneven` the same padding on both
-   * sides. */
+  /* Shapes that it can do; 0: any. Without `groups` neither groups nor dilation; without `uneven` the same padding on
+   * both sides. */
   bool cpu_shaped, simt_shaped; /* on such devices only */
   bool groups, uneven;
   int filter;      /* side of the filter */
@@ -134,21 +133,19 @@ cvy_conv_job cvy_conv_job_of(cvy_device *device, const cvy_conv2d_params *params
 /* NULL if the job's algorithm can do it, else a short reason. Not whether it works. */
 const char *cvy_conv_cannot(const cvy_conv_job *job);
 double cvy_conv_cost(const cvy_conv_job *job);
-/* Makes a state; *workspace_bytes is enough for every n <= n_max. CVY_E_ARGUMENT also if it cannot be indexed with 32
- * bits. */
+/* Makes a state, whose workspace_bytes are enough for every n <= n_max. CVY_E_ARGUMENT also if a workspace cannot be
+ * indexed with 32 bits. */
 cvy_status cvy_conv_create(const cvy_conv_job *job, const int *tile, cvy_conv_job **state);
 void cvy_conv_destroy(cvy_conv_job **state);
-/* What all algorithms share in front of their launches, those, and what all share behind them: sums of parts of dw, and
- * for `plain` kernels statistics and the bias' gradient. Pending on return. */
+/* Runs a call: the head that all algorithms share, the launches of this one, and the common end: sums of parts of dw,
+ * and for `plain` kernels statistics and the bias' gradient. Pending on return. */
 cvy_status cvy_conv_run(cvy_conv_job *state, cvy_queue *queue, cvy_conv_call *call);
 
 /* ---- for an algorithm's create ---- */
 
-/* Compiles a kernel of the algorithm's file, or of another; the job owns it. */
+/* cvy_operation_kernel of the algorithm's file. */
 cvy_status cvy_conv_kernel(cvy_conv_job *job, const char *name, const cvy_define *defines, int n_defines,
                            cvy_kernel **out);
-cvy_status cvy_conv_kernel_of(cvy_conv_job *job, const char *file, const char *name, const cvy_define *defines,
-                              int n_defines, cvy_kernel **out);
 /* Floats from one part of dw to the next. CVY_E_ARGUMENT if they do not fit 32 bits. */
 cvy_status cvy_conv_set_part(cvy_conv_job *job, int64_t floats);
 /* The workspace has at least so many floats. CVY_E_ARGUMENT if they cannot be indexed with 32 bits. */
@@ -168,12 +165,12 @@ static inline cvy_grid cvy_conv_grid(int64_t groups, int items) {
   return (cvy_grid){.global = {(size_t)groups * (size_t)items, 1, 1}, .local = {(size_t)items, 1, 1}};
 }
 
-/* A task for each group of one item, several if there are more than `most` (CPU-shaped kernels). */
+/* CPU-shaped kernels: groups of one item, one for each task, but no more than `most`. */
 static inline cvy_grid cvy_conv_tasks(int64_t tasks, int most) {
   return cvy_conv_grid(cvy_conv_smaller(tasks, most), 1);
 }
-/* Work-groups of one-item results: CPU-shaped devices as many as keep all cores busy, others of 256, each item with one
- * result, or several if there are too many. */
+/* For kernels whose items walk over results: as many groups as keep all cores of a CPU busy, on SIMT devices an item
+ * for each result up to a bound. */
 cvy_grid cvy_conv_results_grid(const cvy_conv_job *job, int64_t results);
 
 /* A filter and how it moves, as kernels have it. */

@@ -105,7 +105,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   cvy_conv_columns_call c = st->call;
   c.n = call->n, c.flags = call->flags;
   /* fewer images if every compute unit would not get a few tasks */
-  const int64_t wanted = 4 * (int64_t)st->job.capabilities->compute_units;
+  const int64_t wanted = 4 * (int64_t)st->job.base.capabilities->compute_units;
   while (c.images > 1 && (int64_t)cvy_ceil_div(c.n, c.images) * st->blocks < wanted) c.images = (c.images + 1) / 2;
   const int64_t packs = (int64_t)st->blocks * cvy_ceil_div(c.filter.r * c.filter.s * c.block_c, 32),
                 tasks = (int64_t)cvy_ceil_div(call->n, c.images) * st->blocks;

@@ -37,7 +37,7 @@ static int kind_of(const cvy_conv2d_params *p, const cvy_shape *y, bool cpu) {
 
 static const char *can(const cvy_conv_job *job) {
   const cvy_conv2d_params *const p = &job->params;
-  const bool cpu = job->capabilities->cpu_shaped;
+  const bool cpu = job->base.capabilities->cpu_shaped;
   if (kind_of(p, &job->y, cpu) != 1) return "only one filter for each channel, with the same pitch in front and behind";
   if (cpu && job->y.pitch % 16 != 0) return "CPU kernels want pitches that are multiples of 16";
   return !cpu && job->weights && p->r * p->s > MOST_TAPS ? "only filters of up to 7x7" : NULL;
@@ -92,7 +92,8 @@ static int blocks_of(const depthwise_state *st) {
 static int parts_of(const void *state, int n) {
   const depthwise_state *const st = state;
   const int most = cvy_ceil_div(n * st->call.out.h, PART_ROWS),
-            wanted = cvy_ceil_div(st->job.capabilities->compute_units * (st->cpu ? 4 : FILL_GROUPS), blocks_of(st));
+            wanted =
+                cvy_ceil_div(st->job.base.capabilities->compute_units * (st->cpu ? 4 : FILL_GROUPS), blocks_of(st));
   const int64_t parts = most < wanted ? most : wanted, fit = PART_FLOATS_MAX / st->job.part_floats;
   return fit < 1 ? 1 : cvy_conv_smaller(parts, fit);
 }
@@ -159,7 +160,7 @@ static cvy_status create(void *state, const int *tile) {
   cvy_conv_job *const job = &st->job;
   const cvy_conv2d_params *const p = &job->params;
   (void)tile;
-  st->cpu = job->capabilities->cpu_shaped, st->call = geometry_of(job);
+  st->cpu = job->base.capabilities->cpu_shaped, st->call = geometry_of(job);
   CVY_TRY(cvy_conv_set_part(job, ((int64_t)p->r * p->s * cvy_conv_group_c(p) + st->cpu) * job->y.pitch)); /* + db */
   CVY_TRY(st->cpu ? create_cpu(st) : create_simt(st));
 fail:
@@ -177,7 +178,7 @@ static cvy_status run_cpu(depthwise_state *st, cvy_queue *queue, const cvy_conv_
   /* results do not depend on the chunks; statistics want whole images */
   c.chunk = c.out.h;
   while (!call->stats && c.chunk > 2 * c.r &&
-         (int64_t)c.n * blocks * cvy_ceil_div(c.out.h, c.chunk) < 4 * (int64_t)job->capabilities->compute_units)
+         (int64_t)c.n * blocks * cvy_ceil_div(c.out.h, c.chunk) < 4 * (int64_t)job->base.capabilities->compute_units)
     c.chunk = (c.chunk + 1) / 2;
   const int64_t tasks = (int64_t)c.n * blocks * cvy_ceil_div(c.out.h, c.chunk);
   const int rows = c.r * c.s * c.group_c;

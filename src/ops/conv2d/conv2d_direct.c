@@ -91,11 +91,11 @@ static cvy_status create(void *state, const int *tile) {
   cvy_status status = CVY_OK;
   simt_state *const st = state;
   cvy_conv_job *const job = &st->job;
-  st->machine = cvy_simt_machine_of(job->device, job->params.math);
+  st->machine = cvy_simt_machine_of(job->base.device, job->params.math);
   CVY_TRY(cvy_simt_plan_direct(&st->machine, &job->params, &job->y, job->pass, tile, &st->plan));
   job->params = st->plan.p;
   CVY_TRY(size_workspace(st));
-  const int math = cvy_math_define(job->device, job->params.math);
+  const int math = cvy_math_define(job->base.device, job->params.math);
   const cvy_define defines[] = {{"PASS", (long)job->pass},
                                 {"TILE_M", st->plan.tile.m},
                                 {"TILE_N", st->plan.tile.n},

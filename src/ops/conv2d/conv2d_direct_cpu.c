@@ -118,7 +118,7 @@ static cvy_status create_weights(cpu_state *st) {
   const int64_t part = ((int64_t)g->taps_h * g->taps_w * c + 1) * pitch;
   CVY_TRY(cvy_conv_set_part(job, part));
   job->db_in_parts = true;
-  job->max_parts = cvy_ceil_div(4 * job->capabilities->compute_units, blocks_of(st));
+  job->max_parts = cvy_ceil_div(4 * job->base.capabilities->compute_units, blocks_of(st));
   if (job->max_parts * part > PART_FLOATS_MAX)
     job->max_parts = cvy_conv_smaller(job->max_parts, PART_FLOATS_MAX / part + 1);
   CVY_TRY(cvy_conv_strips_place(&st->strips, job->max_parts > 1 ? job->max_parts * part : 0,

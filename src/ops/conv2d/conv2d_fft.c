@@ -43,7 +43,7 @@ static const char *can(const cvy_conv_job *job) {
           cvy_fft_width(least_length(p->x.w, p->s, p->pad_w)) >
       MOST_AREA)
     return "only images of up to 2^22 pixels";
-  return cvy_device_is_dry_run(job->device) || !cvy_fft_probe(NULL, 0) ? "clFFT is not there" : NULL;
+  return cvy_device_is_dry_run(job->base.device) || !cvy_fft_probe(NULL, 0) ? "clFFT is not there" : NULL;
 }
 
 /* Lengths for the shape: the smallest ones that clFFT can do on this device. */
@@ -53,7 +53,7 @@ static bool choose_lengths(const cvy_conv_job *job, int *rows, int *width, const
   for (int i = 0; i < SIZES_TRIED; i++) {
     *rows = cvy_fft_rows(least_length(p->x.h, p->r, p->pad_h));
     for (int j = 0; j < SIZES_TRIED; j++) {
-      if (cvy_fft_works(job->device, *rows, *width, why)) return true;
+      if (cvy_fft_works(job->base.device, *rows, *width, why)) return true;
       *rows = cvy_fft_rows(*rows + 1);
     }
     *width = cvy_fft_width(*width + 1);
@@ -72,7 +72,7 @@ static bool works(const cvy_conv_job *job, const char **why) {
  * default. The tuner finds where it wins. */
 static double cost(const cvy_conv_job *job) {
   const cvy_conv2d_params *const p = &job->params;
-  if (cvy_device_get_info(job->device)->kind == CVY_DEVICE_CPU) return 6.0;
+  if (cvy_device_get_info(job->base.device)->kind == CVY_DEVICE_CPU) return 6.0;
   const double n = p->n_max, c = p->x.c, k = p->k, rows = least_length(p->x.h, p->r, p->pad_h),
                width = least_length(p->x.w, p->s, p->pad_w), area = rows * width;
   double logarithm = 1;
@@ -136,7 +136,7 @@ static cvy_status plan_memory(fft_state *st, int mib) {
   size_t temp_bytes = 0;
   const int counts[] = {st->of_i * st->of_l, st->of_l * st->of_j, st->of_i * st->of_j};
   for (int i = 0; i < 3; i++) { /* made now rather than in a step */
-    CVY_TRY(cvy_fft_plan_get(st->job.device, st->rows, st->width, round_planes(counts[i]), &plan));
+    CVY_TRY(cvy_fft_plan_get(st->job.base.device, st->rows, st->width, round_planes(counts[i]), &plan));
     if (cvy_fft_temp_bytes(plan) > temp_bytes) temp_bytes = cvy_fft_temp_bytes(plan);
   }
   st->job.workspace_bytes = st->temp_at + temp_bytes;
@@ -153,7 +153,7 @@ static cvy_status create(void *state, const int *tile) {
   job->plain = true;
   st->pad_h = cvy_conv_smaller(p->pad_h, p->r - 1), st->pad_w = cvy_conv_smaller(p->pad_w, p->s - 1);
   CVY_REQUIRE(choose_lengths(job, &st->rows, &st->width, &why), CVY_E_UNSUPPORTED, "%s: convolution: %s",
-              cvy_device_label(job->device), why);
+              cvy_device_label(job->base.device), why);
   const char *const b = job->weights ? "conv2d_fft_load" : "conv2d_fft_load_filter",
                     *out = job->weights ? "conv2d_fft_store_filter" : "conv2d_fft_store";
   CVY_TRY(cvy_conv_kernel(job, "conv2d_fft_load", NULL, 0, &st->load_a));
@@ -185,7 +185,7 @@ static cvy_status transform(fft_state *st, cvy_queue *queue, const buffers *b, i
   const int planned = round_planes(planes);
   const size_t plane = forward ? (size_t)st->rows * (size_t)st->width * sizeof(float)
                                : cvy_fft_spectrum(st->rows, st->width) * 2 * sizeof(float);
-  CVY_TRY(cvy_fft_plan_get(st->job.device, st->rows, st->width, planned, &plan));
+  CVY_TRY(cvy_fft_plan_get(st->job.base.device, st->rows, st->width, planned, &plan));
   if (planned > planes)
     CVY_TRY(cvy_buffer_fill(queue, forward ? b->real : spectrum, (size_t)planes * plane,
                             (size_t)(planned - planes) * plane, 0));
@@ -204,7 +204,7 @@ static cvy_status load_image(fft_state *st, cvy_queue *queue, cvy_kernel *kernel
             used_w = is_x ? p->x.w : p->x.w + 2 * st->pad_w - p->s + 1, crop_h = is_x ? 0 : p->pad_h - st->pad_h,
             crop_w = is_x ? 0 : p->pad_w - st->pad_w;
   const int64_t n = (int64_t)images.count * channels.count * st->rows * st->width;
-  const cvy_spread s = cvy_spread_over(st->job.device, n);
+  const cvy_spread s = cvy_spread_over(st->job.base.device, n);
   return CVY_LAUNCH(queue, kernel, s.grid, CVY_BUF(is_x ? call->x : call->dy), CVY_BUF(is_x ? call->affine : NULL),
                     CVY_BUF(is_x ? call->residual : NULL), CVY_BUF(b->real), CVY_INT((int)n), CVY_INT(s.chunk),
                     CVY_INT(images.begin), CVY_INT(channels.begin), CVY_INT(channels.count), CVY_INT(st->rows),
@@ -218,7 +218,7 @@ static cvy_status load_filter(fft_state *st, cvy_queue *queue, const cvy_conv_ca
                               range k) {
   const cvy_conv2d_params *const p = &st->job.params;
   const int64_t n = (int64_t)c.count * k.count * st->rows * st->width;
-  const cvy_spread s = cvy_spread_over(st->job.device, n);
+  const cvy_spread s = cvy_spread_over(st->job.base.device, n);
   return CVY_LAUNCH(queue, st->load_b, s.grid, CVY_BUF(call->w), CVY_BUF(b->real), CVY_INT((int)n), CVY_INT(s.chunk),
                     CVY_INT(c.begin), CVY_INT(k.begin), CVY_INT(k.count), CVY_INT(st->rows), CVY_INT(st->width),
                     CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->x.c), CVY_INT(st->job.y.pitch), CVY_DIVIDER(st->width),
@@ -247,7 +247,7 @@ fail:
 }
 
 static cvy_status multiply(fft_state *st, cvy_queue *queue, const buffers *b, range i, range j, range l) {
-  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(st->job.device);
+  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(st->job.base.device);
   const bool weights = st->job.weights, data = st->job.data;
   const int vec = capabilities->cpu_shaped ? 8 : 1, tile_i = capabilities->cpu_shaped ? 2 : 4, tile_j = 4;
   const int points = (int)cvy_fft_spectrum(st->rows, st->width) / vec;
@@ -273,7 +273,7 @@ static cvy_status store_image(fft_state *st, cvy_queue *queue, const cvy_conv_ca
   const int valid_h = forward ? p->x.h + 2 * st->pad_h - p->r + 1 : p->x.h,
             valid_w = forward ? p->x.w + 2 * st->pad_w - p->s + 1 : p->x.w;
   const int64_t n = (int64_t)images.count * shape->h * shape->w * stored;
-  const cvy_spread s = cvy_spread_over(st->job.device, n);
+  const cvy_spread s = cvy_spread_over(st->job.base.device, n);
   return CVY_LAUNCH(queue, st->store, s.grid, CVY_BUF(b->real), CVY_BUF(call->bias),
                     CVY_BUF(forward ? call->y : call->dx), CVY_INT((int)n), CVY_INT(s.chunk), CVY_INT(images.begin),
                     CVY_INT(channels.begin), CVY_INT(end), CVY_INT(stored), CVY_INT(st->rows), CVY_INT(st->width),
@@ -288,7 +288,7 @@ static cvy_status store_filter(fft_state *st, cvy_queue *queue, const cvy_conv_c
   const cvy_conv2d_params *const p = &st->job.params;
   const int end = k.begin + k.count, stored = (end == p->k ? st->job.y.pitch : end) - k.begin;
   const int64_t n = (int64_t)p->r * p->s * c.count * stored;
-  const cvy_spread s = cvy_spread_over(st->job.device, n);
+  const cvy_spread s = cvy_spread_over(st->job.base.device, n);
   return CVY_LAUNCH(queue, st->store, s.grid, CVY_BUF(b->real), CVY_BUF(call->dw), CVY_INT((int)n), CVY_INT(s.chunk),
                     CVY_INT(c.begin), CVY_INT(c.count), CVY_INT(k.begin), CVY_INT(end), CVY_INT(stored),
                     CVY_INT(st->rows), CVY_INT(st->width), CVY_INT(p->s), CVY_INT(p->x.c), CVY_INT(st->job.y.pitch),

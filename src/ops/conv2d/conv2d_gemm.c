@@ -35,21 +35,21 @@ static bool are_columns_there(const cvy_conv2d_params *p, const cvy_shape *y) {
 
 static const char *can(const cvy_conv_job *job) {
   const cvy_conv2d_params *const p = &job->params;
-  if (cvy_device_is_dry_run(job->device) || !cvy_blas_probe(NULL, 0)) return "CLBlast is not there";
+  if (cvy_device_is_dry_run(job->base.device) || !cvy_blas_probe(NULL, 0)) return "CLBlast is not there";
   const int64_t columns = (int64_t)job->y.h * job->y.w * ((int64_t)p->r * p->s * p->x.c);
   return columns > INT32_MAX ? "the columns of one sample do not fit 32-bit indices" : NULL;
 }
 
 /* Pass by pass another kind of product: dw has columns^T, dx has w^T. */
 static bool works(const cvy_conv_job *job, const char **why) {
-  return cvy_blas_works(job->device, job->weights, job->data, why);
+  return cvy_blas_works(job->base.device, job->weights, job->data, why);
 }
 
 /* CPUs: measured on PoCL against direct_cpu, 13 to 38 times as long: CLBlast's kernels are shaped for GPUs. Elsewhere
  * an estimate: a tuned SGEMM is not faster than an implicit one, and the columns cost a pass over R*S times the input.
  * Never the default; the tuner finds where this algorithm wins. */
 static double cost(const cvy_conv_job *job) {
-  if (cvy_device_get_info(job->device)->kind == CVY_DEVICE_CPU) return 20.0;
+  if (cvy_device_get_info(job->base.device)->kind == CVY_DEVICE_CPU) return 20.0;
   return are_columns_there(&job->params, &job->y) && !job->params.prologue ? 1.2 : 1.5;
 }
 
@@ -66,7 +66,7 @@ static cvy_status plan_memory(gemm_state *st, int mib) {
   st->chunk = fitting < 1 ? 1 : cvy_conv_smaller(fitting, job->params.n_max);
   const size_t rows = (size_t)st->chunk * (size_t)st->positions, depth = (size_t)st->depth, k = (size_t)job->params.k,
                pitch = (size_t)job->y.pitch;
-  cvy_queue *const queue = cvy_device_compute_queue(job->device);
+  cvy_queue *const queue = cvy_device_compute_queue(job->base.device);
   if (job->data) CVY_TRY(cvy_blas_sgemm_temp_bytes(queue, rows, depth, k, false, true, &st->temp_bytes));
   else if (job->weights) CVY_TRY(cvy_blas_sgemm_temp_bytes(queue, depth, pitch, rows, true, false, &st->temp_bytes));
   else CVY_TRY(cvy_blas_sgemm_temp_bytes(queue, rows, pitch, depth, false, false, &st->temp_bytes));
@@ -84,8 +84,8 @@ static cvy_status create(void *state, const int *tile) {
   st->job.plain = true;
   st->in_place = are_columns_there(p, &job->y) && !job->prologue;
   st->depth = p->r * p->s * p->x.c, st->positions = job->y.h * job->y.w;
-  st->y_vec = cvy_stream_vec(job->device, job->y.pitch);
-  st->vec = cvy_stream_vec(job->device, p->x.pitch);
+  st->y_vec = cvy_stream_vec(job->base.device, job->y.pitch);
+  st->vec = cvy_stream_vec(job->base.device, p->x.pitch);
   while (p->x.c % st->vec != 0) st->vec = st->vec == 16 ? 4 : 1;
   if (!st->in_place && !job->data) CVY_TRY(create_kernel(st, "conv2d_gemm_columns", st->vec, &st->columns));
   if (!st->in_place && job->data) CVY_TRY(create_kernel(st, "conv2d_gemm_image", st->vec, &st->image));
@@ -102,7 +102,7 @@ static cvy_status make_columns(gemm_state *st, cvy_queue *queue, const cvy_conv_
   const cvy_conv2d_params *const p = &st->job.params;
   const int c_vecs = p->x.c / st->vec, row_vecs = st->depth / st->vec;
   const int64_t n = (int64_t)images * st->positions * row_vecs;
-  const cvy_spread s = cvy_spread_over(st->job.device, n);
+  const cvy_spread s = cvy_spread_over(st->job.base.device, n);
   return CVY_LAUNCH(queue, st->columns, s.grid, CVY_BUF(call->x), CVY_BUF(call->affine), CVY_BUF(call->residual),
                     CVY_BUF(call->workspace), CVY_INT((int)n), CVY_INT(s.chunk), CVY_INT(image0), CVY_INT(p->x.h),
                     CVY_INT(p->x.w), CVY_INT(c_vecs), CVY_INT(p->x.pitch / st->vec), CVY_INT(p->s),
@@ -117,7 +117,7 @@ static cvy_status gather_image(gemm_state *st, cvy_queue *queue, const cvy_conv_
   const cvy_conv2d_params *const p = &st->job.params;
   const int pitch_vecs = p->x.pitch / st->vec, pixels = p->x.h * p->x.w;
   const int n = images * pixels * pitch_vecs;
-  const cvy_spread s = cvy_spread_over(st->job.device, n);
+  const cvy_spread s = cvy_spread_over(st->job.base.device, n);
   return CVY_LAUNCH(queue, st->image, s.grid, CVY_BUF(call->workspace), CVY_BUF(call->dx), CVY_INT(n), CVY_INT(s.chunk),
                     CVY_INT(image0 * pixels * pitch_vecs), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c / st->vec),
                     CVY_INT(pitch_vecs), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h), CVY_INT(p->stride_w),
@@ -130,7 +130,7 @@ static cvy_status gather_image(gemm_state *st, cvy_queue *queue, const cvy_conv_
 static cvy_status clear_padding(gemm_state *st, cvy_queue *queue, const cvy_conv_call *call) {
   const cvy_shape *const x = &st->job.params.x;
   const int gap = x->pitch - x->c, n = call->n * x->h * x->w * gap;
-  const cvy_spread s = cvy_spread_over(st->job.device, n);
+  const cvy_spread s = cvy_spread_over(st->job.base.device, n);
   return CVY_LAUNCH(queue, st->clear, s.grid, CVY_BUF(call->dx), CVY_INT(n), CVY_INT(s.chunk), CVY_INT(x->c),
                     CVY_INT(x->pitch), CVY_DIVIDER(gap));
 }
@@ -171,7 +171,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   if (st->clear && !call->accumulate) CVY_TRY(clear_padding(st, queue, call));
   if (st->bias) {
     const int pitch_vecs = st->job.y.pitch / st->y_vec, n = call->n * st->positions * pitch_vecs;
-    const cvy_spread s = cvy_spread_over(st->job.device, n);
+    const cvy_spread s = cvy_spread_over(st->job.base.device, n);
     CVY_TRY(CVY_LAUNCH(queue, st->bias, s.grid, CVY_BUF(call->y), CVY_BUF(call->bias), CVY_INT(n), CVY_INT(s.chunk),
                        CVY_INT(pitch_vecs), CVY_DIVIDER(pitch_vecs)));
   }

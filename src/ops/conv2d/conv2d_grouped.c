@@ -23,9 +23,9 @@ static const char *can(const cvy_conv_job *job) {
 /* Parts of backward_weights for n samples: enough to fill the device. */
 static int parts_of(const void *state, int n) {
   const grouped_state *const st = state;
-  const bool cpu = st->job.capabilities->cpu_shaped;
+  const bool cpu = st->job.base.capabilities->cpu_shaped;
   const int64_t size = st->job.part_floats, positions = (int64_t)n * st->call.out.h * st->call.out.w,
-                wanted = (int64_t)st->job.capabilities->compute_units * (cpu ? 4 : FILL) / (cpu ? 1 : size) + 1;
+                wanted = (int64_t)st->job.base.capabilities->compute_units * (cpu ? 4 : FILL) / (cpu ? 1 : size) + 1;
   int64_t parts = positions / PART_POSITIONS < wanted ? positions / PART_POSITIONS : wanted;
   if (parts * size > PART_FLOATS_MAX) parts = PART_FLOATS_MAX / size;
   return parts < 1 ? 1 : (int)parts;

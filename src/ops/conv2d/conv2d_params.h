@@ -66,7 +66,7 @@ typedef struct cvy_conv2d_params {
   bool no_backward_data;    /* first layer: dx is not wanted */
   bool inference;           /* no backward at all */
   cvy_conv_algo_list algos; /* n == 0: auto; else only these (CVY_E_UNSUPPORTED if none can do a pass) */
-  /* From autotune or a checkpoint; taken if it fits the device and is allowed. AUTO: first of algos, shipped default. */
+  /* From autotune or a checkpoint; taken if it fits the device and is allowed. AUTO: first of algos, default. */
   cvy_conv_choice choice[CVY_CONV_PASSES];
   /* TF32: kernels that have it use it if the device can (math.h); all others compute in float32. */
   cvy_math math;

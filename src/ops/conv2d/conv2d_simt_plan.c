@@ -30,7 +30,7 @@ cvy_simt_machine cvy_simt_machine_of(cvy_device *device, cvy_math math) {
 }
 
 cvy_simt_machine cvy_simt_machine_asked(const cvy_conv_job *job) {
-  return cvy_simt_machine_of(job->device, cvy_math_resolve(job->device, job->params.math));
+  return cvy_simt_machine_of(job->base.device, cvy_math_resolve(job->base.device, job->params.math));
 }
 
 cvy_launch_work cvy_simt_moves(const cvy_simt_machine *m, double bytes) {

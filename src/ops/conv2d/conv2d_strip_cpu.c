@@ -30,7 +30,7 @@ int64_t cvy_conv_strips_count(const cvy_conv_gather *g, const cvy_conv_strip *s,
 
 cvy_conv_strip cvy_conv_strips_for(const cvy_conv_strips *st, int n, int tasks_per_strip, bool cut_images) {
   const cvy_conv_gather *const g = &st->gather;
-  const int64_t wanted = 4 * (int64_t)st->job.capabilities->compute_units;
+  const int64_t wanted = 4 * (int64_t)st->job.base.capabilities->compute_units;
   cvy_conv_strip s = st->strip;
   while (s.images > 1 && cvy_conv_strips_count(g, &s, n) * tasks_per_strip < wanted) s.images = (s.images + 1) / 2;
   while (cut_images && s.images == 1 && s.rows > 1 && (s.rows / 2) * s.cols >= 2 * CVY_STRIP_TILE &&
@@ -66,8 +66,8 @@ cvy_status cvy_conv_strips_create(cvy_conv_strips *st, const char *kernel, int64
   const int n_defines = cvy_conv_narrow(g->out.pitch, &narrow);
   CVY_TRY(cvy_conv_kernel(job, kernel, &narrow, n_defines, &st->main));
   CVY_TRY(
-      cvy_conv_kernel_of(job, shared, job->data ? "conv2d_cpu_pack_turned" : "conv2d_cpu_pack", NULL, 0, &st->pack));
-  if (job->stats) CVY_TRY(cvy_conv_kernel_of(job, shared, "conv2d_cpu_merge_stats", NULL, 0, &st->merge));
+      cvy_operation_kernel(job, shared, job->data ? "conv2d_cpu_pack_turned" : "conv2d_cpu_pack", NULL, 0, &st->pack));
+  if (job->stats) CVY_TRY(cvy_operation_kernel(job, shared, "conv2d_cpu_merge_stats", NULL, 0, &st->merge));
 fail:
   return status;
 }

@@ -73,14 +73,14 @@ static int tiles_of(int length, int tile_out) { return cvy_ceil_div(length, tile
  * blocks of output channels alone. */
 static bool is_late(const winograd_state *st, int n) {
   return (int64_t)n * st->tiles_per_image <= LATE_TILES &&
-         cvy_ceil_div(st->job.out.pitch, BLOCK) >= st->job.capabilities->compute_units;
+         cvy_ceil_div(st->job.out.pitch, BLOCK) >= st->job.base.capabilities->compute_units;
 }
 
 /* Tiles per block for n samples: fewer if every compute unit would not get a block. */
 static int plan_block(const winograd_state *st, int n) {
   if (is_late(st, n)) return n * st->tiles_per_image > ROWS ? n * st->tiles_per_image : ROWS;
-  const int64_t share = ((int64_t)n * st->tiles_per_image + st->job.capabilities->compute_units - 1) /
-                        st->job.capabilities->compute_units;
+  const int64_t share = ((int64_t)n * st->tiles_per_image + st->job.base.capabilities->compute_units - 1) /
+                        st->job.base.capabilities->compute_units;
   if (share >= st->block_tiles) return st->block_tiles;
   return share > ROWS ? (int)share : ROWS;
 }
@@ -148,7 +148,7 @@ static cvy_status create(void *state, const int *tile) {
     if (plan_block(st, n) > block_tiles) block_tiles = plan_block(st, n);
   const int64_t slice = slice_floats_of(st, block_tiles), weights = weight_floats_of(st);
   /* More groups than cores, so that a core that other programs use does not delay the end. */
-  const int units = job->capabilities->compute_units;
+  const int units = job->base.capabilities->compute_units;
   job->max_groups = units * (slice > SLICE_FLOATS_SMALL || units > 32 ? 1 : 4);
   int64_t stats = 0;
   if (job->stats) {
@@ -177,7 +177,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   const cvy_shape *const in = &job->in, *const out = &job->out;
   const bool forward = !job->data;
   const int block_tiles = plan_block(st, call->n), parts = parts_of(st, block_tiles);
-  const int blocks_k = cvy_ceil_div(out->pitch, BLOCK), most = 4 * job->capabilities->compute_units;
+  const int blocks_k = cvy_ceil_div(out->pitch, BLOCK), most = 4 * job->base.capabilities->compute_units;
   int flags = call->flags;
   if (is_late(st, call->n)) {
     flags |= CVY_CPU_LATE | (forward ? 0 : CVY_CPU_TURNED);

@@ -34,7 +34,7 @@ typedef struct fused_state {
 } fused_state;
 
 static const char *can(const cvy_conv_job *job) {
-  return job->capabilities->local_bytes < LOCAL_BYTES || job->capabilities->max_work_group < ITEMS
+  return job->base.capabilities->local_bytes < LOCAL_BYTES || job->base.capabilities->max_work_group < ITEMS
              ? "work-groups of 256 with 17 KiB of local memory do not fit the device"
              : NULL;
 }
@@ -77,7 +77,7 @@ static double seconds_of(const fused_works *w) { return w->filter.seconds + w->m
 static double cost(const cvy_conv_job *job) {
   const cvy_simt_machine machine = cvy_simt_machine_asked(job);
   const fused_works works = works_for(&machine, job, BAND, job->params.n_max);
-  const double ON_CPU = 3, slower = cvy_device_get_info(job->device)->kind == CVY_DEVICE_CPU ? ON_CPU : 1,
+  const double ON_CPU = 3, slower = cvy_device_get_info(job->base.device)->kind == CVY_DEVICE_CPU ? ON_CPU : 1,
                direct = cvy_simt_direct_seconds(&machine, job);
   return direct > 0 ? slower * seconds_of(&works) / direct : 2;
 }
@@ -94,7 +94,7 @@ static cvy_status create(void *state, const int *tile) {
   cvy_conv_job *const job = &st->job;
   const cvy_conv2d_params *const p = &job->params;
   cvy_conv_fused_call *const c = &st->call;
-  st->machine = cvy_simt_machine_of(job->device, p->math);
+  st->machine = cvy_simt_machine_of(job->base.device, p->math);
   c->in = job->in, c->out = job->out;
   c->tiles_w = cvy_ceil_div(c->out.w, 2), st->per_image = cvy_ceil_div(c->out.h, 2) * c->tiles_w;
   c->filter_blocks = cvy_ceil_div(c->out.pitch, CVY_FUSED_FILTERS);

@@ -66,13 +66,13 @@ static cvy_status create(void *state, const int *tile) {
   cvy_conv_job *const job = &st->job;
   const cvy_conv2d_params *const p = &job->params;
   const int m = job->algorithm->tile_out;
-  st->machine = cvy_simt_machine_of(job->device, p->math);
+  st->machine = cvy_simt_machine_of(job->base.device, p->math);
   st->pad_h = job->data ? 2 - p->pad_h : p->pad_h, st->pad_w = job->data ? 2 - p->pad_w : p->pad_w;
   st->tiles_h = cvy_ceil_div(job->out.h, m), st->tiles_w = cvy_ceil_div(job->out.w, m);
   st->per_image = st->tiles_h * st->tiles_w;
   CVY_TRY(cvy_simt_plan_winograd(&st->machine, p, &job->y, job->pass, m, tile, &st->plan));
   CVY_TRY(size_workspace(st));
-  const int math = cvy_math_define(job->device, m == 2 ? p->math : CVY_MATH_FP32);
+  const int math = cvy_math_define(job->base.device, m == 2 ? p->math : CVY_MATH_FP32);
   const cvy_define transforms[] = {{"STAGE", 0}, {"TILE", m}, {"MATH", math}};
   const int n_transforms = m == 2 && p->math == CVY_MATH_TF32 ? 3 : 2; /* they round for TF32 */
   const cvy_define products[] = {{"STAGE", job->weights ? 2 : 1},

@@ -8,6 +8,7 @@
 
 #include "src/base/env.h"
 #include "src/ops/conv2d/conv2d_cpu.h"
+#include "src/ops/operation.h"
 #include "src/ops/stream.h"
 
 enum { FLAG_BIAS = 1, FLAG_MASK = 2, FLAG_ACCUMULATE = 4 }; /* the same in cl/conv2d/convpool.clh */
@@ -21,7 +22,7 @@ enum {
 };
 
 struct cvy_convpool {
-  cvy_device *device;
+  cvy_operation base;
   cvy_convpool_params params;
   cvy_shape y;
   bool winograd;
@@ -112,7 +113,7 @@ static cvy_status make_kernels(cvy_convpool *op) {
   cvy_status status = CVY_OK;
   const bool w = op->winograd, backward = !op->params.inference;
   const char *const file = w ? "convpool_winograd_cpu" : "convpool_direct_cpu";
-#define MAKE(kernel, name) CVY_TRY(cvy_kernel_create(op->device, file, name, NULL, 0, &op->kernel))
+#define MAKE(kernel, name) CVY_TRY(cvy_operation_kernel(op, file, name, NULL, 0, &op->kernel))
   MAKE(forward, w ? "convpool_winograd_forward" : "convpool_direct_forward");
   if (w) MAKE(weights, "convpool_winograd_weights");
   if (backward) MAKE(gradient, w ? "convpool_winograd_gradient" : "convpool_direct_gradient");
@@ -126,41 +127,27 @@ fail:
 
 cvy_status cvy_convpool_create(cvy_device *device, const cvy_convpool_params *params, cvy_convpool **out) {
   cvy_status status = CVY_OK;
-  cvy_convpool *op = NULL;
-  *out = NULL;
+  cvy_convpool *const op = *out = cvy_operation_new(device, "convpool", sizeof *op);
+  if (!op) return CVY_E_MEMORY;
   const cvy_convpool_params *const p = params;
   CVY_REQUIRE(cvy_convpool_fits(p), CVY_E_ARGUMENT,
               "convpool: %d samples of %dx%dx%d (pitch %d), %d filters %dx%d (pitch %d), padding %dx%d%s: not a "
               "shape that is done in one (cvy_convpool_fits)",
               p->n_max, p->x.h, p->x.w, p->x.c, p->x.pitch, p->k, p->r, p->s, p->y_pitch, p->pad_h, p->pad_w,
               p->no_backward_data ? "" : ", with the gradient of its input");
-  CVY_REQUIRE(cvy_device_get_capabilities(device)->cpu_shaped, CVY_E_UNSUPPORTED, "convpool: %s has no kernels for it",
+  CVY_REQUIRE(op->base.capabilities->cpu_shaped, CVY_E_UNSUPPORTED, "convpool: %s has no kernels for it",
               cvy_device_label(device));
-  op = cvy_calloc(1, sizeof *op);
-  CVY_REQUIRE(op, CVY_E_MEMORY, "convpool: no memory for the operation");
-  *op = (cvy_convpool){.device = device,
-                       .params = *p,
-                       .y = cvy_convpool_output_shape(p),
-                       .winograd = is_winograd(p),
-                       .max_groups = cvy_conv_most_groups(cvy_device_get_capabilities(device)->compute_units)};
+  op->params = *p, op->y = cvy_convpool_output_shape(p), op->winograd = is_winograd(p);
+  op->max_groups = cvy_conv_most_groups(op->base.capabilities->compute_units);
   CVY_TRY(plan(op));
   CVY_TRY(make_kernels(op));
-  *out = op;
-  return CVY_OK;
 fail:
-  cvy_convpool_destroy(&op);
+  if (status != CVY_OK) cvy_convpool_destroy(out);
   return status;
 }
 
 void cvy_convpool_destroy(cvy_convpool **op) {
-  if (!*op) return;
-  cvy_kernel_destroy(&(*op)->forward);
-  cvy_kernel_destroy(&(*op)->gradient);
-  cvy_kernel_destroy(&(*op)->finish);
-  cvy_kernel_destroy(&(*op)->data);
-  cvy_kernel_destroy(&(*op)->weights);
-  cvy_kernel_destroy(&(*op)->weights_turned);
-  cvy_free(*op);
+  cvy_operation_end(*op);
   *op = NULL;
 }
 
@@ -190,6 +177,11 @@ static int64_t tasks_of(const cvy_convpool *op, int n) {
   return op->winograd ? (rows * op->y.w + TILES - 1) / TILES : rows;
 }
 
+/* Samples and sizes, as arguments of kernels. */
+#define SHAPE_ARGS(op, n)                                                                      \
+  CVY_INT(n), CVY_INT((op)->params.x.h), CVY_INT((op)->params.x.w), CVY_INT((op)->params.x.c), \
+      CVY_INT((op)->params.x.pitch), CVY_INT((op)->y.h), CVY_INT((op)->y.w), CVY_INT((op)->params.y_pitch)
+
 cvy_status cvy_convpool_forward(cvy_convpool *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *w,
                                 cvy_buffer *bias, cvy_buffer *y, cvy_buffer *mask, cvy_buffer *workspace) {
   cvy_status status = CVY_OK;
@@ -208,15 +200,12 @@ cvy_status cvy_convpool_forward(cvy_convpool *op, cvy_queue *queue, int n, cvy_b
     CVY_TRY(CVY_LAUNCH(queue, op->weights, grid_for(op, p->x.c), CVY_BUF(w), CVY_BUF(workspace), CVY_INT(p->x.c),
                        CVY_INT(p->y_pitch)));
     CVY_TRY(CVY_LAUNCH(queue, op->forward, grid, CVY_BUF(x), CVY_BUF(bias), CVY_BUF(y), CVY_BUF(mask),
-                       CVY_BUF(workspace), CVY_INT(n), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c),
-                       CVY_INT(p->x.pitch), CVY_INT(op->y.h), CVY_INT(op->y.w), CVY_INT(p->y_pitch), CVY_INT(p->pad_h),
-                       CVY_INT(p->pad_w), CVY_INT(op->weight_floats), CVY_INT(op->forward_slice), CVY_INT(flags)));
+                       CVY_BUF(workspace), SHAPE_ARGS(op, n), CVY_INT(p->pad_h), CVY_INT(p->pad_w),
+                       CVY_INT(op->weight_floats), CVY_INT(op->forward_slice), CVY_INT(flags)));
   } else {
     CVY_TRY(CVY_LAUNCH(queue, op->forward, grid, CVY_BUF(x), CVY_BUF(w), CVY_BUF(bias), CVY_BUF(y), CVY_BUF(mask),
-                       CVY_BUF(workspace), CVY_INT(n), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c),
-                       CVY_INT(p->x.pitch), CVY_INT(op->y.h), CVY_INT(op->y.w), CVY_INT(p->y_pitch), CVY_INT(p->r),
-                       CVY_INT(p->s), CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(op->forward_slice),
-                       CVY_INT(flags)));
+                       CVY_BUF(workspace), SHAPE_ARGS(op, n), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->pad_h),
+                       CVY_INT(p->pad_w), CVY_INT(op->forward_slice), CVY_INT(flags)));
   }
 fail:
   return status;
@@ -261,15 +250,13 @@ cvy_status cvy_convpool_backward_weights(cvy_convpool *op, cvy_queue *queue, int
   const cvy_grid grid = cvy_conv_grid(parts, 1);
   if (op->winograd)
     CVY_TRY(CVY_LAUNCH(queue, op->gradient, grid, CVY_BUF(x), CVY_BUF(dy), CVY_BUF(mask), CVY_BUF(workspace),
-                       CVY_INT(n), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c), CVY_INT(p->x.pitch),
-                       CVY_INT(op->y.h), CVY_INT(op->y.w), CVY_INT(p->y_pitch), CVY_INT(p->pad_h), CVY_INT(p->pad_w),
-                       CVY_INT(0), CVY_INT(op->gradient_slice), CVY_INT(op->own_at), CVY_INT(bias)));
+                       SHAPE_ARGS(op, n), CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(0), CVY_INT(op->gradient_slice),
+                       CVY_INT(op->own_at), CVY_INT(bias)));
   else
     CVY_TRY(CVY_LAUNCH(queue, op->gradient, grid, CVY_BUF(x), CVY_BUF(dy), CVY_BUF(mask), CVY_BUF(workspace),
-                       CVY_INT(n), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c), CVY_INT(p->x.pitch),
-                       CVY_INT(op->y.h), CVY_INT(op->y.w), CVY_INT(p->y_pitch), CVY_INT(p->r), CVY_INT(p->s),
-                       CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(op->gradient_slice), CVY_INT(op->gradient_at),
-                       CVY_INT(op->offset_at), CVY_INT(op->own_at), CVY_INT(bias)));
+                       SHAPE_ARGS(op, n), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->pad_h), CVY_INT(p->pad_w),
+                       CVY_INT(op->gradient_slice), CVY_INT(op->gradient_at), CVY_INT(op->offset_at),
+                       CVY_INT(op->own_at), CVY_INT(bias)));
   CVY_TRY(CVY_LAUNCH(queue, op->finish, grid_for(op, op->winograd ? p->x.c : taps), CVY_BUF(workspace), CVY_BUF(dw),
                      CVY_BUF(db), CVY_INT(op->winograd ? p->x.c : taps), CVY_INT(p->y_pitch), CVY_INT(parts),
                      CVY_INT(op->own_at), CVY_INT(op->gradient_slice), CVY_INT(flags)));

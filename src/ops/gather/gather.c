@@ -3,12 +3,13 @@
 
 #include "src/ops/divider.h"
 #include "src/ops/gather/gather_draws.h"
+#include "src/ops/operation.h"
 #include "src/ops/stream.h"
 
 enum { BLOCK_POSITIONS = 4096 }; /* positions per piece of work on a CPU device */
 
 struct cvy_gather {
-  cvy_device *device;
+  cvy_operation base;
   cvy_shape x;
   bool normalizes;
   cvy_kernel *plain;
@@ -27,48 +28,37 @@ static cvy_status create_augmented(cvy_gather *op, const cvy_input_params *input
                                 {"JITTER", jitters},
                                 {"NORMALIZE", op->normalizes}};
   op->augment = cvy_gather_augment_of(input, op->x.h, op->x.w);
-  CVY_TRY(cvy_kernel_create(op->device, "gather_augment", "gather_draw", defines, 5, &op->draw));
-  CVY_TRY(cvy_kernel_create(op->device, "gather_augment", "gather_augmented", defines, 5, &op->augmented));
+  CVY_TRY(cvy_operation_kernel(op, "gather_augment", "gather_draw", defines, 5, &op->draw));
+  CVY_TRY(cvy_operation_kernel(op, "gather_augment", "gather_augmented", defines, 5, &op->augmented));
 fail:
   return status;
 }
 
 cvy_status cvy_gather_create(cvy_device *device, const cvy_shape *x, const cvy_input_params *input, cvy_gather **out) {
   cvy_status status = CVY_OK;
-  cvy_gather *op = NULL;
-  *out = NULL;
+  cvy_gather *const op = *out = cvy_operation_new(device, "gather", sizeof *op);
+  if (!op) return CVY_E_MEMORY;
   CVY_REQUIRE(x->h >= 1 && x->w >= 1 && x->c >= 1 && x->pitch >= x->c, CVY_E_ARGUMENT,
               "gather: image %dx%dx%d with pitch %d: sizes must be at least 1 and the pitch at least the channels",
               x->h, x->w, x->c, x->pitch);
   CVY_REQUIRE(cvy_fits_int32(x, 1), CVY_E_ARGUMENT,
               "gather: one image of %dx%d with pitch %d is more than 2^31-1 floats", x->h, x->w, x->pitch);
   if (input) CVY_TRY(cvy_input_check(input, x->h, x->w, x->c));
-  op = cvy_calloc(1, sizeof *op);
-  CVY_REQUIRE(op, CVY_E_MEMORY, "gather: no memory for the operation");
-  op->device = device;
   op->x = *x;
   op->normalizes = input && (input->n_channels > 0 || input->of_data);
   const cvy_define defines[] = {{"CHANNELS", x->c}, {"PITCH", x->pitch}, {"NORMALIZE", op->normalizes}};
-  CVY_TRY(cvy_kernel_create(device, "gather", "gather_forward", defines, 3, &op->plain));
+  CVY_TRY(cvy_operation_kernel(op, "gather", "gather_forward", defines, 3, &op->plain));
   if (input && cvy_augment_any(&input->augment)) CVY_TRY(create_augmented(op, input));
-  CVY_TRY(cvy_buffer_create(device, 4 * (size_t)(op->normalizes ? x->c : 1) * sizeof(float), &op->channels));
+  CVY_TRY(cvy_operation_buffer(op, 4 * (size_t)(op->normalizes ? x->c : 1) * sizeof(float), &op->channels));
   if (op->normalizes && input->n_channels > 0)
     CVY_TRY(cvy_gather_normalize(op, cvy_device_compute_queue(device), input));
-  *out = op;
-  return CVY_OK;
 fail:
-  cvy_gather_destroy(&op);
+  if (status != CVY_OK) cvy_gather_destroy(out);
   return status;
 }
 
 void cvy_gather_destroy(cvy_gather **gather) {
-  cvy_gather *const op = *gather;
-  if (!op) return;
-  cvy_kernel_destroy(&op->plain);
-  cvy_kernel_destroy(&op->draw);
-  cvy_kernel_destroy(&op->augmented);
-  cvy_buffer_destroy(&op->channels);
-  cvy_free(op);
+  cvy_operation_end(*gather);
   *gather = NULL;
 }
 
@@ -93,12 +83,9 @@ size_t cvy_gather_workspace(const cvy_gather *op, int n) {
 
 static cvy_status run_plain(cvy_gather *op, cvy_queue *queue, const cvy_gather_call *call, size_t positions) {
   cvy_status status = CVY_OK;
-  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
+  const cvy_capabilities *const capabilities = op->base.capabilities;
   const size_t n = (size_t)call->n, blocks = (positions + BLOCK_POSITIONS - 1) / BLOCK_POSITIONS;
-  const cvy_grid grid = capabilities->cpu_shaped
-                            ? (cvy_grid){.global = {cvy_cpu_groups(capabilities, n * blocks)}, .local = {1}}
-                            : (cvy_grid){.global = {cvy_round_up(n * cvy_shape_elems(&op->x), CVY_STREAM_LOCAL)},
-                                         .local = {CVY_STREAM_LOCAL}};
+  const cvy_grid grid = cvy_stream_grid(capabilities, n * blocks, n * cvy_shape_elems(&op->x));
   CVY_TRY(CVY_LAUNCH(queue, op->plain, grid, CVY_BUF(call->images), CVY_BUF(call->labels), CVY_BUF(call->index),
                      CVY_BUF(op->channels), CVY_BUF(call->x), CVY_BUF(call->labels_out), CVY_UINT((uint32_t)n),
                      CVY_UINT((uint32_t)positions),
@@ -109,16 +96,11 @@ fail:
 
 static cvy_status run_augmented(cvy_gather *op, cvy_queue *queue, const cvy_gather_call *call, size_t positions) {
   cvy_status status = CVY_OK;
-  const cvy_capabilities *const capabilities = cvy_device_get_capabilities(op->device);
+  const cvy_capabilities *const capabilities = op->base.capabilities;
   const size_t n = (size_t)call->n;
   const int rows = op->x.w < BLOCK_POSITIONS ? BLOCK_POSITIONS / op->x.w : 1; /* per piece of work on a CPU device */
-  const cvy_grid draw = capabilities->cpu_shaped
-                            ? (cvy_grid){.global = {cvy_cpu_groups(capabilities, n)}, .local = {1}}
-                            : (cvy_grid){.global = {n * CVY_STREAM_LOCAL}, .local = {CVY_STREAM_LOCAL}};
-  const cvy_grid grid =
-      capabilities->cpu_shaped
-          ? (cvy_grid){.global = {cvy_cpu_groups(capabilities, n * (size_t)cvy_ceil_div(op->x.h, rows))}, .local = {1}}
-          : (cvy_grid){.global = {cvy_round_up(n * positions, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
+  const cvy_grid draw = cvy_stream_grid(capabilities, n, n * CVY_STREAM_LOCAL),
+                 grid = cvy_stream_grid(capabilities, n * (size_t)cvy_ceil_div(op->x.h, rows), n * positions);
   CVY_TRY(CVY_LAUNCH(queue, op->draw, draw, CVY_BUF(call->images), CVY_BUF(call->index), CVY_BUF(call->samples),
                      CVY_BUF(call->workspace), CVY_UINT((uint32_t)n), CVY_STRUCT(op->augment),
                      CVY_UINT((uint32_t)call->epoch)));
