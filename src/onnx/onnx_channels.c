@@ -7,6 +7,8 @@
  *              the bias of a layer in front that has none
  *   FOLDED     exporters of Keras's write biases and, for inference, batch normalisation in this way: part of the
  *              convolution or the linear layer in front, if that has no other reader */
+#include "src/onnx/onnx_channels.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -14,8 +16,9 @@
 
 #include "src/base/mem.h"
 #include "src/nn/graph.h"
-#include "src/onnx/onnx_import.h"
+#include "src/onnx/onnx_constants.h"
 #include "src/onnx/onnx_node.h"
+#include "src/onnx/onnx_parameters.h"
 
 typedef cvy_onnx_import_state state;
 typedef cvy_onnx_value value;
@@ -35,6 +38,8 @@ static bool is_by_channel(const state *im, const value *x, const value *v) {
   if (x->flat && (shape[1] > 1 || shape[2] > 1)) return false;
   return n <= rank && at >= 0 && at < n && dims[at] == shape[0] && elems == (size_t)shape[0];
 }
+
+static bool make_channels(state *im, value *v);
 
 /* A copy of x's steps, or none yet; its layer and its order are x's. */
 static channels *begin(state *im, const value *x, cvy_onnx_role role) {
@@ -58,6 +63,7 @@ static channels *begin(state *im, const value *x, cvy_onnx_role role) {
   c->next = im->channels;
   im->channels = c;
   out->kind = CVY_ONNX_CHANNELS;
+  out->make = make_channels;
   out->node = x->node, out->flat = x->flat, out->last = x->last;
   out->sole = out->n_readers == 1;
   out->channels = c;
@@ -99,7 +105,7 @@ bool cvy_onnx_try_channels(state *im) {
   const bool formula = x->kind == CVY_ONNX_FORMULA;
   if (!(x->kind == CVY_ONNX_NODE || x->kind == CVY_ONNX_CHANNELS || formula) || !is_by_channel(im, x, v)) return false;
   if (first && !strcmp(op, "Div")) return false;
-  if (formula && !cvy_onnx_make_formula(im, x)) return true;
+  if (formula && !x->make(im, x)) return true;
   const bool adds = !strcmp(op, "Add") || !strcmp(op, "Sub");
   const cvy_onnx_role role = cvy_onnx_role_of(im, v, op, x->node == 0);
   if (role == CVY_ONNX_FREE && strcmp(op, "Add") && strcmp(op, "Mul")) {
@@ -107,7 +113,7 @@ bool cvy_onnx_try_channels(state *im) {
                     v->name);
     return true;
   }
-  if (!continues(x, role, op) && !cvy_onnx_make_channels(im, x)) return true;
+  if (!continues(x, role, op) && !x->make(im, x)) return true;
   channels *const c = begin(im, x, role);
   if (!c) return true;
   *(adds ? &c->shifts : &c->scales) = true;
@@ -124,14 +130,6 @@ bool cvy_onnx_try_channels(state *im) {
 }
 
 /* ---- steps become a layer, or part of one ---- */
-
-cvy_onnx_weight *cvy_onnx_find_weight(const state *im, const char *layer, const char *suffix) {
-  char place[sizeof im->weights->place];
-  snprintf(place, sizeof place, "%s.%s", layer, suffix);
-  for (size_t i = im->n_weights; i-- > 0;)
-    if (!strcmp(im->weights[i].place, place)) return &im->weights[i];
-  return NULL;
-}
 
 /* The parameter of a node is another layer's, too. */
 static bool is_taken(state *im, const value *v) {
@@ -204,7 +202,7 @@ static cvy_node new_layer(state *im, channels *c) {
   return node;
 }
 
-bool cvy_onnx_make_channels(state *im, value *v) {
+static bool make_channels(state *im, value *v) {
   channels *const c = v->channels;
   if (c->made < 0 && !is_taken(im, c->factor) && !is_taken(im, c->shift)) {
     if (c->factor) cvy_onnx_note(im, c->factor, false);

@@ -7,6 +7,8 @@
  *   filters without "weight" in their name, of few different sizes (blur, Sobel)                               a buffer
  *   everything else                        a parameter
  * Where that is a guess the tensor is noted, for convoy net. */
+#include "src/onnx/onnx_constants.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +19,8 @@
 #include "src/base/mem.h"
 #include "src/nn/graph.h"
 #include "src/onnx/onnx_exporter.h"
-#include "src/onnx/onnx_import.h"
 #include "src/onnx/onnx_node.h"
+#include "src/onnx/onnx_parameters.h"
 
 typedef cvy_onnx_import_state state;
 typedef cvy_onnx_value value;
@@ -49,30 +51,6 @@ void cvy_onnx_read_origins(state *im) {
   for (size_t i = 0; i < im->graph->n_value_info; i++) read_metadata(im, im->graph->value_info[i]);
   for (size_t i = 0; i < im->n_values && !im->has_weights; i++) says = says || im->values[i].said;
   for (size_t i = 0; i < im->n_values && says; i++) im->values[i].computed = !im->values[i].said;
-}
-
-void cvy_onnx_find_weights(state *im) {
-  for (size_t i = 0; i < im->graph->n_node && !im->has_weights; i++) {
-    const cvy_onnx_node *const n = im->graph->node[i];
-    const int input = cvy_onnx_weight_input(n);
-    const value *const v = input >= 0 && (size_t)input < n->n_input ? cvy_onnx_find(im, n->input[input]) : NULL;
-    int rank;
-    im->has_weights =
-        v && v->needed && v->kind == CVY_ONNX_TENSOR && !v->by_node && cvy_onnx_dims_of(v, &rank) && rank > 1;
-  }
-}
-
-/* ---- names ---- */
-
-bool cvy_onnx_is_parameters_name(const char *name) {
-  static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
-  const size_t n = strlen(name);
-  return n > 0 && n < sizeof((cvy_constant *)0)->name && strspn(name, allowed) == n && strspn(name, "0123456789") < n &&
-         strncmp(name, "const", 5);
-}
-
-bool cvy_onnx_has_name(const value *v) {
-  return v->tensor && !v->by_node && !v->computed && cvy_onnx_is_parameters_name(v->title);
 }
 
 static const char *last_part(const char *name) {
@@ -121,7 +99,7 @@ static bool are_all(state *im, const value *v, float number) {
 
 /* ---- what a tensor is ---- */
 
-bool cvy_onnx_is_constant(state *im, const value *v, cvy_onnx_use use) {
+static bool is_constant(state *im, const value *v, cvy_onnx_use use) {
   if (v->said != CVY_ONNX_SAID_NOTHING) return v->said == CVY_ONNX_SAID_BUFFER;
   if (v->by_node && im->has_weights) return true;
   switch (use) {
@@ -141,6 +119,10 @@ cvy_onnx_role cvy_onnx_role_of(state *im, const value *v, const char *op, bool o
   if (!im->has_torch_names && !(cvy_onnx_has_name(v) && strchr(v->title, '.'))) return CVY_ONNX_FOLDED;
   if (!cvy_onnx_has_name(v)) return difference ? CVY_ONNX_CONSTANT : CVY_ONNX_FREE;
   return difference || strstr(last, "mean") || strstr(last, "std") ? CVY_ONNX_CONSTANT : CVY_ONNX_FREE;
+}
+
+bool cvy_onnx_is_constant_input(state *im, const value *v, size_t input, cvy_onnx_use use) {
+  return !cvy_onnx_noted(im, im->node, input) && is_constant(im, v, use);
 }
 
 /* ---- noting it ---- */

@@ -5,10 +5,10 @@
  *
  * A file of one output z becomes a network of the logits 0 and z: its softmax is (1 - sigmoid(z), sigmoid(z)), its
  * loss that of torch.nn.BCEWithLogitsLoss. */
-#include <onnx.pb-c.h>
+#include "src/onnx/onnx_ending.h"
 
 #include "src/nn/graph.h"
-#include "src/onnx/onnx_import.h"
+#include "src/onnx/onnx_channels.h"
 
 /* The last layer, if the network ends with it. */
 static cvy_ending ending_of(const cvy_net *net, cvy_node output) {

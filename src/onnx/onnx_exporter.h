@@ -8,7 +8,7 @@
 #ifndef CVY_ONNX_ONNX_EXPORTER_H
 #define CVY_ONNX_ONNX_EXPORTER_H
 
-#include "src/onnx/onnx_import.h"
+#include "src/onnx/onnx_values.h"
 
 /* A line that keeps all layers, with PyTorch up to 2.15. The one of README.md leaves running values alone, too. */
 #define CVY_ONNX_EXPORT_LINE                                                                                       \

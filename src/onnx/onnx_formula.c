@@ -4,6 +4,8 @@
  * node needs the result it is compared with the activations that there are. So no order of the steps is required, and
  * each of these is one layer, not several with tensors between. A formula that is none of them as a whole
  * may be one of an intermediate result, its root: GELU of a Tanh. */
+#include "src/onnx/onnx_formula.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +13,6 @@
 
 #include "src/base/mem.h"
 #include "src/onnx/onnx_exporter.h"
-#include "src/onnx/onnx_import.h"
 #include "src/onnx/onnx_node.h"
 
 typedef cvy_onnx_import_state state;
@@ -25,30 +26,6 @@ enum { MOST_STEPS = 1000, NEAR = 64 }; /* of a formula, and of its end that may 
 static const double TOLERANCE = 1e-5;  /* constants in the files have 6 digits and more */
 
 static double between(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
-
-bool cvy_onnx_number(state *im, size_t i, const char *what, double absent, double *out) {
-  int64_t whole[CVY_ONNX_WHOLE_MOST];
-  float *list = NULL;
-  size_t n = 0;
-  *out = absent;
-  if (!cvy_onnx_has_input(im, i)) return true;
-  const value *const v = cvy_onnx_node_input(im, i);
-  if (!v) return false;
-  if (cvy_onnx_wholes_of(v, whole) == 1) {
-    *out = (double)whole[0];
-    return true;
-  }
-  if (!cvy_onnx_numbers(im, i, what)) return false;
-  if (!cvy_onnx_elems(v->tensor, &n) || n != 1) return cvy_onnx_refuse(im, "%s has not one number", what);
-  const cvy_status status = cvy_onnx_floats(im->file, v->tensor, v->name, &list, &n);
-  if (status != CVY_OK) {
-    im->status = status;
-    return false;
-  }
-  *out = (double)*list;
-  cvy_free(list);
-  return true;
-}
 
 /* ---- a formula becomes a layer ---- */
 
@@ -213,7 +190,7 @@ static cvy_node node_of(state *im, formula *f) {
   return -1;
 }
 
-bool cvy_onnx_make_formula(state *im, value *v) {
+static bool make_formula(state *im, value *v) {
   formula *const f = v->formula;
   v->node = node_of(im, f);
   v->kind = v->node < 0 ? CVY_ONNX_BAD : CVY_ONNX_NODE;
@@ -235,7 +212,7 @@ typedef struct operand {
 static bool read_operand(state *im, size_t i, operand *o) {
   value *const v = cvy_onnx_operand(im, i);
   size_t n;
-  if (!v || (v->kind == CVY_ONNX_CHANNELS && !cvy_onnx_make_channels(im, v))) return false;
+  if (!v || (v->kind == CVY_ONNX_CHANNELS && !v->make(im, v))) return false;
   *o = (operand){.of = -1};
   if (v->kind == CVY_ONNX_NODE) *o = (operand){.of = v->node, .flat = v->flat, .plain = true, .at = places};
   else if (v->kind == CVY_ONNX_FORMULA) {
@@ -261,6 +238,7 @@ static formula *begin(state *im, const operand *x) {
   f->depth = x->from ? x->from->depth + 1 : 1;
   im->formulas = f;
   out->kind = CVY_ONNX_FORMULA;
+  out->make = make_formula;
   out->flat = x->flat, out->last = im->last;
   out->formula = f;
   return f;
@@ -342,11 +320,4 @@ bool cvy_onnx_try_formula(state *im) {
   for (size_t i = 0; i < sizeof two / sizeof *two; i++)
     if (!strcmp(im->node->op_type, two[i])) return take_two(im);
   return take_one(im);
-}
-
-void cvy_onnx_take_formula(state *im) {
-  if (cvy_onnx_try_formula(im)) return;
-  for (size_t i = 0; i < im->node->n_input; i++)
-    if (!cvy_onnx_node_input(im, i)) return; /* refused, or what it depends on was */
-  cvy_onnx_refuse(im, "it is possible as a step of an activation alone: of one tensor of samples and single numbers");
 }

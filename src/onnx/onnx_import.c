@@ -1,107 +1,31 @@
 /* SPDX-License-Identifier: MIT
- * From a file to a network. Outline: names and values · the graph's input and output · which nodes are needed · nodes
- * in the file's order, which is a topological one, or the file is refused · values of the parameters. */
-#include "src/onnx/onnx_import.h"
-
+ * From a file to a network. Outline: the graph's input · names of layers · nodes in the file's order, which is a
+ * topological one, or the file is refused: first those that depend on the file alone, then the others. */
 #include <inttypes.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
 #include <onnx.pb-c.h>
-#include <xxhash.h>
 
 #include "convoy/onnx.h"
 #include "src/base/mem.h"
+#include "src/onnx/onnx_constants.h"
+#include "src/onnx/onnx_ending.h"
 #include "src/onnx/onnx_exporter.h"
 #include "src/onnx/onnx_node.h"
+#include "src/onnx/onnx_parameters.h"
+#include "src/onnx/operators/onnx_operators.h"
 
 static const char NEWER_EXPORTER[] =
     "; PyTorch's newer exporter (dynamo=True) made the file, the older one writes fewer "
     "operators: " CVY_ONNX_EXPORT_LINE;
-enum { MOST_REFUSALS = 30, MOST_VALUES = 1 << 20, MOST_PAIRS = 1 << 28 };
+enum { MOST_PAIRS = 1 << 28 };
 
 bool cvy_onnx_is_here(void) { return true; }
 
-bool cvy_onnx_refuse(cvy_onnx_import_state *im, const char *format, ...) {
-  char text[512];
-  va_list args;
-  if (im->n_refused++ >= MOST_REFUSALS) return false;
-  va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  cvy_log_error("%s: node '%.100s' (%.60s): %s", im->file->path, cvy_onnx_node_name(im->node),
-                im->node->op_type ? im->node->op_type : "no operator", text);
-  return false;
-}
-
-const char *cvy_onnx_node_name(const cvy_onnx_node *n) {
-  if (n->name && *n->name) return n->name;
-  return n->n_output ? n->output[0] : "";
-}
-
-/* ---- names ---- */
-
-static size_t slot_of(const cvy_onnx_import_state *im, const char *name) {
-  size_t slot = (size_t)(XXH3_64bits(name, strlen(name)) & (im->n_slots - 1));
-  while (im->index[slot] >= 0 && strcmp(im->values[im->index[slot]].name, name)) slot = (slot + 1) & (im->n_slots - 1);
-  return slot;
-}
-
-cvy_onnx_value *cvy_onnx_find(const cvy_onnx_import_state *im, const char *name) {
-  const int i = im->index[slot_of(im, name)];
-  return i < 0 ? NULL : &im->values[i];
-}
-
-/* A new value, or NULL: there is one of that name. There is room for all names of the file. */
-static cvy_onnx_value *add_value(cvy_onnx_import_state *im, const char *name) {
-  const size_t slot = slot_of(im, name);
-  if (im->index[slot] >= 0) return NULL;
-  cvy_onnx_value *const v = &im->values[im->n_values];
-  *v = (cvy_onnx_value){.name = name, .label = name, .node = -1, .reader = -1};
-  im->index[slot] = (int)im->n_values++;
-  return v;
-}
-
-static const char *text_of(const char *text) { return text ? text : ""; }
-
-/* Initialisers, the input, and what each node makes. */
-static cvy_status list_values(cvy_onnx_import_state *im) {
-  cvy_status status = CVY_OK;
-  const cvy_onnx_graph *const g = im->graph;
-  const char *const path = im->file->path;
-  size_t most = g->n_initializer + g->n_input;
-  for (size_t i = 0; i < g->n_node; i++) most += g->node[i]->n_output;
-  CVY_REQUIRE(most <= MOST_VALUES, CVY_E_UNSUPPORTED, "%s has %zu tensors: at most %d are possible", path, most,
-              MOST_VALUES);
-  im->n_slots = 64;
-  while (im->n_slots < 2 * most) im->n_slots *= 2;
-  im->values = cvy_calloc(most, sizeof *im->values);
-  im->index = cvy_alloc_unset(im->n_slots, sizeof *im->index);
-  CVY_REQUIRE(im->values && im->index, CVY_E_MEMORY, "out of host memory");
-  memset(im->index, 0xff, im->n_slots * sizeof *im->index);
-  for (size_t i = 0; i < g->n_initializer; i++) {
-    cvy_onnx_value *const v = add_value(im, text_of(g->initializer[i]->name));
-    CVY_REQUIRE(v, CVY_E_FORMAT, "%s: there are two initialisers '%.100s'", path, text_of(g->initializer[i]->name));
-    v->kind = CVY_ONNX_TENSOR;
-    v->tensor = g->initializer[i];
-    v->title = v->name;
-  }
-  for (size_t i = 0; i < g->n_node; i++)
-    for (size_t k = 0; k < g->node[i]->n_output; k++) {
-      const char *const name = g->node[i]->output[k];
-      CVY_REQUIRE(!*name || add_value(im, name), CVY_E_FORMAT,
-                  "%s: '%.100s' is made twice, the second time by node '%.100s'", path, name,
-                  text_of(g->node[i]->name));
-    }
-fail:
-  return status;
-}
-
-/* ---- input and output ---- */
+/* ---- the graph's input ---- */
 
 /* Keras's input, (samples, rows, columns, channels): the first node that reads it, or what steps on each of its numbers
  * make of it, and wants an order, is a Transpose; or of one channel behind the pixels a Reshape. */
@@ -109,10 +33,10 @@ static bool has_channels_last(const cvy_onnx_graph *g, const Onnx__ValueInfoProt
   static const char *const steps[] = {"Add", "Cast", "Div", "Identity", "Mul", "Pad", "Sub"};
   static const int64_t turn[4] = {0, 3, 1, 2};
   Onnx__ValueInfoProto__Dimension *const *const dims = input->type->tensor_type->shape->dim;
-  const char *name = text_of(input->name);
+  const char *name = cvy_onnx_text(input->name);
   for (size_t i = 0; i < g->n_node; i++) {
     const cvy_onnx_node *const n = g->node[i];
-    const char *const op = text_of(n->op_type);
+    const char *const op = cvy_onnx_text(n->op_type);
     bool reads = false, is_step = false;
     for (size_t k = 0; k < n->n_input; k++) reads = reads || !strcmp(n->input[k], name);
     if (!reads || !strcmp(op, "Shape")) continue;
@@ -139,26 +63,26 @@ static cvy_status read_input(const cvy_onnx_file *file, const Onnx__ValueInfoPro
   for (size_t i = 0; i < g->n_input; i++) {
     bool is_initializer = false;
     for (size_t k = 0; k < g->n_initializer && !is_initializer; k++)
-      is_initializer = !strcmp(text_of(g->initializer[k]->name), text_of(g->input[i]->name));
+      is_initializer = !strcmp(cvy_onnx_text(g->initializer[k]->name), cvy_onnx_text(g->input[i]->name));
     if (is_initializer) continue;
     CVY_REQUIRE(!input, CVY_E_UNSUPPORTED,
                 "%s has several inputs, '%.100s' and '%.100s': one is possible, the pictures", file->path,
-                text_of(input->name), text_of(g->input[i]->name));
+                cvy_onnx_text(input->name), cvy_onnx_text(g->input[i]->name));
     input = g->input[i];
   }
   CVY_REQUIRE(input, CVY_E_FORMAT, "%s: its graph has no input", file->path);
   const Onnx__ValueInfoProto__Tensor *const t = input->type ? input->type->tensor_type : NULL;
   CVY_REQUIRE(t && t->shape && t->shape->n_dim == 4, CVY_E_UNSUPPORTED,
               "%s: its input '%.100s' has no four dimensions (samples, channels, height, width)", file->path,
-              text_of(input->name));
+              cvy_onnx_text(input->name));
   CVY_REQUIRE(t->elem_type == CVY_ONNX_FLOAT, CVY_E_UNSUPPORTED, "%s: its input '%.100s' is of type %s: expected FLOAT",
-              file->path, text_of(input->name), cvy_onnx_type_name(t->elem_type));
+              file->path, cvy_onnx_text(input->name), cvy_onnx_type_name(t->elem_type));
   *channels_last = has_channels_last(g, input);
   for (int d = 0; d < 3; d++) {
     const int64_t size = t->shape->dim[d + 1]->dim_value;
     CVY_REQUIRE(size >= 0 && size <= 65536, CVY_E_UNSUPPORTED,
                 "%s: its input '%.100s' has %" PRId64 " in dimension %d: up to 65536 are possible", file->path,
-                text_of(input->name), size, d + 1);
+                cvy_onnx_text(input->name), size, d + 1);
     shape[*channels_last ? (d + 1) % 3 : d] = (int)size;
   }
   *out = input;
@@ -194,8 +118,8 @@ static cvy_status begin(cvy_onnx_import_state *im, const int wanted[3]) {
                 im->file->path);
   }
   im->samples = input->type->tensor_type->shape->dim[0]->dim_value;
-  cvy_onnx_value *const v = add_value(im, text_of(input->name));
-  CVY_REQUIRE(v, CVY_E_FORMAT, "%s: a node makes the input, '%.100s'", im->file->path, text_of(input->name));
+  cvy_onnx_value *const v = cvy_onnx_add_value(im, cvy_onnx_text(input->name));
+  CVY_REQUIRE(v, CVY_E_FORMAT, "%s: a node makes the input, '%.100s'", im->file->path, cvy_onnx_text(input->name));
   CVY_TRY(cvy_net_create(shape[0], shape[1], shape[2], &im->net));
   v->kind = CVY_ONNX_NODE;
   v->node = cvy_net_input(im->net);
@@ -204,42 +128,7 @@ fail:
   return status;
 }
 
-/* ---- which nodes are needed ---- */
-
-static bool makes_needed(const cvy_onnx_import_state *im, const cvy_onnx_node *n) {
-  for (size_t k = 0; k < n->n_output; k++) {
-    const cvy_onnx_value *const v = *n->output[k] ? cvy_onnx_find(im, n->output[k]) : NULL;
-    if (v && v->needed) return true;
-  }
-  return false;
-}
-
-/* From the output back. Nodes that nothing needs are left out: other programs leave such ones behind. */
-static cvy_status find_needed(cvy_onnx_import_state *im, cvy_onnx_value **output) {
-  cvy_status status = CVY_OK;
-  const cvy_onnx_graph *const g = im->graph;
-  CVY_REQUIRE(g->n_output == 1, CVY_E_UNSUPPORTED,
-              "%s has %zu outputs: one is possible, the classes' (torchvision's googlenet and inception have more: "
-              "aux_logits=False)",
-              im->file->path, g->n_output);
-  *output = cvy_onnx_find(im, text_of(g->output[0]->name));
-  CVY_REQUIRE(*output, CVY_E_FORMAT, "%s: no node makes the output '%.100s'", im->file->path,
-              text_of(g->output[0]->name));
-  (*output)->needed = true;
-  for (size_t i = g->n_node; i-- > 0;) {
-    const cvy_onnx_node *const n = g->node[i];
-    if (!makes_needed(im, n)) continue;
-    for (size_t k = 0; k < n->n_input; k++) {
-      cvy_onnx_value *const v = *n->input[k] ? cvy_onnx_find(im, n->input[k]) : NULL;
-      if (!v) continue;
-      v->needed = true;
-      v->n_readers++;
-      if (v->n_readers == 1) v->reader = (int)i;
-    }
-  }
-fail:
-  return status;
-}
+/* ---- names of layers ---- */
 
 /* TensorFlow's "net/conv2d_1/convolution/ReadVariableOp:0" → "conv2d_1", the layer's name; another name as it is. NULL:
  * the memory is short. */
@@ -312,7 +201,7 @@ static cvy_status declare_layers(cvy_onnx_import_state *im) {
   for (int pass = 0; pass < 2; pass++) {
     for (size_t i = 0; i < g->n_node; i++) {
       const cvy_onnx_node *const node = g->node[i];
-      const int input = makes_needed(im, node) ? cvy_onnx_weight_input(node) : -1;
+      const int input = cvy_onnx_makes_needed(im, node) ? cvy_onnx_weight_input(node) : -1;
       if (input < 0 || (size_t)input >= node->n_input) continue;
       cvy_onnx_value *const v = cvy_onnx_names_layer(im, node, (size_t)input);
       if (!v || !v->tensor || v->kind != CVY_ONNX_TENSOR) continue;
@@ -338,95 +227,27 @@ fail:
   return status;
 }
 
-/* ---- parameters ---- */
+/* ---- nodes ---- */
 
-/* One number of the file, so often as there are outputs. */
-static cvy_status read_spread(cvy_onnx_import_state *im, const cvy_onnx_weight *w, float **values, size_t *n) {
-  cvy_status status = CVY_OK;
-  float *one = NULL;
-  size_t there;
-  *n = (size_t)w->spread;
-  CVY_TRY(cvy_onnx_floats(im->file, w->value->tensor, w->value->name, &one, &there));
-  *values = cvy_alloc_unset(*n, sizeof **values);
-  CVY_REQUIRE(*values, CVY_E_MEMORY, "no memory for the %zu values of '%s'", *n, w->name);
-  for (size_t i = 0; i < *n; i++) (*values)[i] = one[there > 1 ? i : 0];
-fail:
-  cvy_free(one);
-  return status;
-}
-
-/* A parameter as the file has it; without a value weights of 1, a bias of 0. */
-static cvy_status read_weight(cvy_onnx_import_state *im, const cvy_onnx_weight *w, float **values, size_t *n) {
-  if (w->value && w->spread) return read_spread(im, w, values, n);
-  if (w->value) return cvy_onnx_floats(im->file, w->value->tensor, w->value->name, values, n);
-  *n = (size_t)(w->by ? w->by->n : w->n);
-  *values = cvy_alloc_unset(*n, sizeof **values);
-  if (!*values) {
-    cvy_log_error("out of host memory");
-    return CVY_E_MEMORY;
-  }
-  for (size_t i = 0; i < *n; i++) (*values)[i] = w->is_bias ? 0 : 1;
-  return CVY_OK;
-}
-
-/* Each output's values times its scale, a bias plus its shift. */
-static void scale_outputs(const cvy_onnx_weight *w, float *values, size_t n) {
-  const size_t outputs = (size_t)w->by->n, each = n / outputs;
-  const double *const scale = w->by->numbers, *const shift = scale + outputs;
-  for (size_t i = 0; i < n; i++) {
-    const size_t o = w->turned ? i % outputs : i / each;
-    values[i] = (float)((double)values[i] * scale[o] + (w->is_bias ? shift[o] : 0));
-  }
-}
-
-/* Rows of rows x columns x channels → of channels x rows x columns. */
-static void turn_pixels(const cvy_onnx_weight *w, const float *values, size_t n, float *out) {
-  const size_t channels = (size_t)w->pixels[2], pixels = (size_t)w->pixels[0] * (size_t)w->pixels[1],
-               row = channels * pixels;
-  for (size_t i = 0; i < n; i++) out[i / row * row + i % channels * pixels + i % row / channels] = values[i];
-}
-
-static cvy_status bring_weight(cvy_onnx_import_state *im, const cvy_onnx_weight *w) {
-  cvy_status status = CVY_OK;
-  float *values = NULL, *turned = NULL;
-  size_t n;
-  CVY_TRY(read_weight(im, w, &values, &n));
-  if (w->transposed) {
+/* Whether the file has weights as initialisers; behind what depends on the file alone. */
+static void find_weights(cvy_onnx_import_state *im) {
+  for (size_t i = 0; i < im->graph->n_node && !im->has_weights; i++) {
+    const cvy_onnx_node *const n = im->graph->node[i];
+    const int input = cvy_onnx_weight_input(n);
+    const cvy_onnx_value *const v =
+        input >= 0 && (size_t)input < n->n_input ? cvy_onnx_find(im, n->input[input]) : NULL;
     int rank;
-    const int64_t *const dims = cvy_onnx_dims_of(w->value, &rank);
-    const size_t rows = (size_t)dims[0], columns = (size_t)dims[1];
-    turned = cvy_alloc_unset(n, sizeof *turned);
-    CVY_REQUIRE(turned, CVY_E_MEMORY, "no memory for the %zu values of '%s'", n, w->name);
-    for (size_t r = 0; r < rows; r++)
-      for (size_t c = 0; c < columns; c++) turned[c * rows + r] = values[r * columns + c];
+    im->has_weights =
+        v && v->needed && v->kind == CVY_ONNX_TENSOR && !v->by_node && cvy_onnx_dims_of(v, &rank) && rank > 1;
   }
-  if (w->pixels[0]) {
-    float *const from = turned ? turned : values, *const to = cvy_alloc_unset(n, sizeof *to);
-    CVY_REQUIRE(to, CVY_E_MEMORY, "no memory for the %zu values of '%s'", n, w->name);
-    turn_pixels(w, from, n, to);
-    cvy_free(turned);
-    turned = to;
-  }
-  float *const out = turned ? turned : values;
-  for (size_t i = 0; i < n && w->not_negative; i++)
-    CVY_REQUIRE(out[i] >= 0, CVY_E_FORMAT, "%s: value %zu of tensor '%.100s' is %g: a variance is not negative",
-                im->file->path, i, w->value->name, (double)out[i]);
-  if (w->by) scale_outputs(w, out, n);
-  CVY_TRY(cvy_net_set_values(im->net, w->name, out, n));
-fail:
-  cvy_free(values);
-  cvy_free(turned);
-  return status;
 }
-
-/* ---- the whole ---- */
 
 /* A normalisation as for training makes those that are as for inference fixed ones; a file without it is as for
  * inference altogether. */
 static bool has_training_norms(const cvy_onnx_import_state *im) {
   for (size_t i = 0; i < im->graph->n_node; i++) {
     const cvy_onnx_node *const n = im->graph->node[i];
-    if (!n->op_type || strcmp(n->op_type, "BatchNormalization") || !makes_needed(im, n)) continue;
+    if (!n->op_type || strcmp(n->op_type, "BatchNormalization") || !cvy_onnx_makes_needed(im, n)) continue;
     const Onnx__AttributeProto *const a = cvy_onnx_attribute(n, "training_mode");
     if (a && a->has_i && a->i) return true;
   }
@@ -445,7 +266,7 @@ static cvy_status refuse_draws(const cvy_onnx_import_state *im) {
     bool is_draw = false;
     for (size_t k = 0; node->op_type && k < sizeof draws / sizeof *draws; k++)
       is_draw = is_draw || !strcmp(node->op_type, draws[k]);
-    if (!is_draw || !makes_needed(im, node)) continue;
+    if (!is_draw || !cvy_onnx_makes_needed(im, node)) continue;
     if (!first) first = node;
     n++;
   }
@@ -465,12 +286,13 @@ static bool is_taken(const cvy_onnx_import_state *im, const cvy_onnx_node *n) {
   return v && v->kind != CVY_ONNX_UNMADE;
 }
 
-/* In the file's order: first the nodes that depend on the file alone, so that layers can be named by what they read. */
+/* `known`: only nodes that depend on the file alone, so that layers can be named by what they read. */
 static void take_nodes(cvy_onnx_import_state *im, bool known) {
   const cvy_onnx_graph *const g = im->graph;
   for (size_t i = 0; i < g->n_node && im->status == CVY_OK; i++) {
     im->node = g->node[i];
-    if (!makes_needed(im, im->node) || is_taken(im, im->node) || (known && !cvy_onnx_is_known(im, im->node))) continue;
+    if (!cvy_onnx_makes_needed(im, im->node) || is_taken(im, im->node) || (known && !cvy_onnx_is_known(im, im->node)))
+      continue;
     for (size_t k = 0; k < im->node->n_output; k++)
       if (*im->node->output[k]) {
         cvy_onnx_value *const v = cvy_onnx_find(im, im->node->output[k]);
@@ -509,18 +331,17 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
   CVY_TRY(cvy_onnx_file_open(path, &file));
   im.graph = file.model->graph;
   CVY_TRY(cvy_onnx_notes_read(&im));
-  CVY_TRY(list_values(&im));
+  CVY_TRY(cvy_onnx_list_values(&im));
   CVY_TRY(begin(&im, (const int[]){channels, height, width}));
-  CVY_TRY(find_needed(&im, &output));
+  CVY_TRY(cvy_onnx_find_needed(&im, &output));
   CVY_TRY(refuse_draws(&im));
   cvy_onnx_read_origins(&im);
   take_nodes(&im, true);
-  cvy_onnx_find_weights(&im);
+  find_weights(&im);
   CVY_TRY(declare_layers(&im));
   im.has_training_norms = has_training_norms(&im);
   take_nodes(&im, false);
-  if (output->kind == CVY_ONNX_FORMULA) (void)cvy_onnx_make_formula(&im, output);
-  if (output->kind == CVY_ONNX_CHANNELS) (void)cvy_onnx_make_channels(&im, output);
+  if (output->kind == CVY_ONNX_FORMULA || output->kind == CVY_ONNX_CHANNELS) (void)output->make(&im, output);
   CVY_REQUIRE(im.n_refused == 0, CVY_E_UNSUPPORTED, "%s: %d of its %zu nodes cannot be taken%s", path, im.n_refused,
               im.graph->n_node,
               im.n_refused > im.n_lasting && cvy_onnx_made_by(&im) == CVY_ONNX_DYNAMO ? NEWER_EXPORTER : "");
@@ -535,7 +356,7 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
   cvy_node last;
   CVY_TRY(cvy_onnx_take_end(&im, output, &last));
   CVY_TRY(cvy_net_finish(im.net, last));
-  for (size_t i = 0; i < im.n_weights; i++) CVY_TRY(bring_weight(&im, &im.weights[i]));
+  CVY_TRY(cvy_onnx_set_values(&im));
   CVY_TRY(cvy_onnx_find_losses(&im));
   tell(&im);
   *out = im.net;

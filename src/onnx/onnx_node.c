@@ -7,6 +7,8 @@
 
 #include <onnx.pb-c.h>
 
+#include "src/base/mem.h"
+
 typedef cvy_onnx_import_state state;
 typedef cvy_onnx_value value;
 
@@ -25,7 +27,6 @@ float cvy_onnx_real(const state *im, const char *name, float otherwise) {
   const Onnx__AttributeProto *const a = cvy_onnx_attribute(im->node, name);
   return a && a->has_f ? a->f : otherwise;
 }
-/* Up to `most` whole numbers → out; how many, 0: the attribute is not there, -1: too many. */
 int cvy_onnx_wholes(const state *im, const char *name, int64_t *out, int most) {
   const Onnx__AttributeProto *const a = cvy_onnx_attribute(im->node, name);
   if (!a) return 0;
@@ -47,7 +48,6 @@ value *cvy_onnx_operand(const state *im, size_t i) {
   return v && v->kind != CVY_ONNX_UNMADE && v->kind != CVY_ONNX_BAD ? v : NULL;
 }
 
-/* Input i of the node; NULL: refused, or what it depends on was. */
 value *cvy_onnx_node_input(state *im, size_t i) {
   if (!cvy_onnx_has_input(im, i)) {
     cvy_onnx_refuse(im, "it has no input %zu", i);
@@ -63,12 +63,10 @@ value *cvy_onnx_node_input(state *im, size_t i) {
     cvy_onnx_refuse(im, "a Pad is in front of it: in front of Conv, AveragePool and MaxPool it is possible");
     return NULL;
   }
-  if (v->kind == CVY_ONNX_FORMULA && !cvy_onnx_make_formula(im, v)) return NULL;
-  if (v->kind == CVY_ONNX_CHANNELS && !cvy_onnx_make_channels(im, v)) return NULL;
+  if ((v->kind == CVY_ONNX_FORMULA || v->kind == CVY_ONNX_CHANNELS) && !v->make(im, v)) return NULL;
   return v->kind == CVY_ONNX_BAD ? NULL : v;
 }
 
-/* Input i if it is a tensor of samples. */
 value *cvy_onnx_samples(state *im, size_t i) {
   value *const v = cvy_onnx_node_input(im, i);
   if (v && v->kind != CVY_ONNX_NODE) {
@@ -85,7 +83,6 @@ value *cvy_onnx_pictures(state *im, size_t i) {
   }
   return v;
 }
-/* Input i if it is a tensor of the file. */
 value *cvy_onnx_numbers(state *im, size_t i, const char *what) {
   value *const v = cvy_onnx_node_input(im, i);
   if (v && v->kind != CVY_ONNX_TENSOR) {
@@ -95,12 +92,39 @@ value *cvy_onnx_numbers(state *im, size_t i, const char *what) {
   return v;
 }
 
-/* Whole numbers of a value, at most CVY_ONNX_WHOLE_MOST; how many, -1: it is something else. */
 int cvy_onnx_wholes_of(const value *v, int64_t *out) {
   if (v->kind == CVY_ONNX_TENSOR) return v->transposed ? -1 : cvy_onnx_ints(v->tensor, out, CVY_ONNX_WHOLE_MOST);
   if (v->kind != CVY_ONNX_WHOLE) return -1;
   memcpy(out, v->whole, sizeof v->whole);
   return v->n_whole;
+}
+
+bool cvy_onnx_number(state *im, size_t i, const char *what, double absent, double *out) {
+  int64_t whole[CVY_ONNX_WHOLE_MOST];
+  float *list = NULL;
+  size_t n = 0;
+  *out = absent;
+  if (!cvy_onnx_has_input(im, i)) return true;
+  const value *const v = cvy_onnx_node_input(im, i);
+  if (!v) return false;
+  if (cvy_onnx_wholes_of(v, whole) == 1) {
+    *out = (double)whole[0];
+    return true;
+  }
+  if (!cvy_onnx_numbers(im, i, what)) return false;
+  if (!cvy_onnx_elems(v->tensor, &n) || n != 1) return cvy_onnx_refuse(im, "%s has not one number", what);
+  const cvy_status status = cvy_onnx_floats(im->file, v->tensor, v->name, &list, &n);
+  if (status != CVY_OK) {
+    im->status = status;
+    return false;
+  }
+  *out = (double)*list;
+  cvy_free(list);
+  return true;
+}
+
+int cvy_onnx_axis(int64_t axis, int rank) {
+  return axis < -rank || axis >= rank ? -1 : (int)(axis < 0 ? axis + rank : axis);
 }
 
 int cvy_onnx_axes(state *im, int64_t *axes) {
@@ -113,8 +137,6 @@ value *cvy_onnx_output(const state *im) {
   return im->node->n_output && *im->node->output[0] ? cvy_onnx_find(im, im->node->output[0]) : NULL;
 }
 
-/* The node's first output is this layer. A layer that the builder has refused, with its own message, ends the
- * import. */
 void cvy_onnx_make(state *im, cvy_node node, bool flat) {
   value *const out = cvy_onnx_output(im);
   if (node < 0) {
@@ -130,7 +152,6 @@ void cvy_onnx_make(state *im, cvy_node node, bool flat) {
   }
 }
 
-/* The first output is another name of v. */
 void cvy_onnx_same_as(state *im, const value *v) {
   value *const out = cvy_onnx_output(im);
   if (!out) return;
@@ -165,7 +186,6 @@ void cvy_onnx_make_whole(state *im, const int64_t *numbers_of, int n) {
   memcpy(out->whole, numbers_of, (size_t)n * sizeof *numbers_of);
 }
 
-/* No other output than the first is read. */
 bool cvy_onnx_one_output(state *im) {
   for (size_t k = 1; k < im->node->n_output; k++) {
     const value *const v = *im->node->output[k] ? cvy_onnx_find(im, im->node->output[k]) : NULL;
@@ -188,8 +208,7 @@ const int64_t *cvy_onnx_dims_of(const value *v, int *n) {
 int cvy_onnx_channel_axis(const value *x) { return x->last && !x->flat ? 3 : 1; }
 
 bool cvy_onnx_along_channels(const value *x, int64_t axis) {
-  const int channels = cvy_onnx_channel_axis(x), rank = x->flat ? 2 : 4;
-  return axis == channels || axis == channels - rank;
+  return cvy_onnx_axis(axis, x->flat ? 2 : 4) == cvy_onnx_channel_axis(x);
 }
 
 void cvy_onnx_shape_of(const state *im, const value *v, int shape[3]) {

@@ -4,7 +4,7 @@
 #ifndef CVY_ONNX_ONNX_NODE_H
 #define CVY_ONNX_ONNX_NODE_H
 
-#include "src/onnx/onnx_import.h"
+#include "src/onnx/onnx_values.h"
 
 struct Onnx__AttributeProto;
 
@@ -24,6 +24,8 @@ cvy_onnx_value *cvy_onnx_samples(cvy_onnx_import_state *im, size_t i);
 cvy_onnx_value *cvy_onnx_pictures(cvy_onnx_import_state *im, size_t i);
 /* Input i if it is a tensor of the file. */
 cvy_onnx_value *cvy_onnx_numbers(cvy_onnx_import_state *im, size_t i, const char *what);
+/* Input i, one number of the file; `absent` if there is no such input. False: refused. */
+bool cvy_onnx_number(cvy_onnx_import_state *im, size_t i, const char *what, double absent, double *out);
 /* Whole numbers of a value, at most CVY_ONNX_WHOLE_MOST; how many, -1: it is something else. */
 int cvy_onnx_wholes_of(const cvy_onnx_value *v, int64_t *out);
 cvy_onnx_value *cvy_onnx_output(const cvy_onnx_import_state *im);
@@ -32,19 +34,22 @@ cvy_onnx_value *cvy_onnx_output(const cvy_onnx_import_state *im);
 void cvy_onnx_make(cvy_onnx_import_state *im, cvy_node node, bool flat);
 /* The first output is another name of v. */
 void cvy_onnx_same_as(cvy_onnx_import_state *im, const cvy_onnx_value *v);
+/* Which of `rank` dimensions an axis means, counted from either end, -1 being the last; -1: none. Pure. */
+int cvy_onnx_axis(int64_t axis, int rank);
 /* Axes from an attribute or from input 1; how many, -1: they are not known. */
 int cvy_onnx_axes(cvy_onnx_import_state *im, int64_t *axes);
 /* The first output is the tensor x of the file with these 1 to CVY_ONNX_WHOLE_MOST dimensions. */
 void cvy_onnx_view_numbers(cvy_onnx_import_state *im, const cvy_onnx_value *x, const int64_t *dims, int n);
 void cvy_onnx_make_whole(cvy_onnx_import_state *im, const int64_t *numbers_of, int n);
+/* A size of a window or a number of channels that a layer may have. */
+static inline bool cvy_onnx_is_size(int64_t x, int64_t least) { return x >= least && x <= 65536; }
 /* No other output than the first is read. */
 bool cvy_onnx_one_output(cvy_onnx_import_state *im);
 /* It is computed from the pictures. */
 bool cvy_onnx_of_samples(const cvy_onnx_value *v);
 /* The dimensions of a tensor of the file, as nodes have given it, before a Transpose swaps them; how many → *n. */
 const int64_t *cvy_onnx_dims_of(const cvy_onnx_value *v, int *n);
-/* Of a value of samples: the dimension of its channels, 1 or 3; whether that is the one an axis means, counted from
- * either end. */
+/* Of a value of samples: the dimension of its channels, 1 or 3; whether an axis means that one. */
 int cvy_onnx_channel_axis(const cvy_onnx_value *x);
 bool cvy_onnx_along_channels(const cvy_onnx_value *x, int64_t axis);
 /* Of a value of samples: channels, rows, columns of its layer. */

@@ -453,5 +453,31 @@ CHECK_TEST(matrices) {
   }
 }
 
-/* Shapes that are rows of samples, and those that are not. */
+/* What the row of an operator demands of each of its nodes. */
+CHECK_TEST(demands) {
+  static const struct {
+    const char *op, *inputs, *attributes, *text;
+  } cases[] = {
+      {"Conv", "x", "", "node 'r' (Conv): it has no input 1"},
+      {"Concat", "x - x", "axis=1", "it has no input 1"},
+      {"Relu", "x x", "", "it has 2 inputs: expected up to 1"},
+      {"Clip", "x one one one", "", "it has 4 inputs: expected up to 3"},
+      {"Relu", "x", "axis=1", "its attribute 'axis' is unknown: this operator has none"},
+      {"Flatten", "x", "axis=1 axes=1", "its attribute 'axes' is unknown: this operator has axis"},
+      {"MaxPool", "x", "kernel=2,2", "its attribute 'kernel' is unknown: this operator has auto_pad dilations"},
+      {"Gelu", "x", "", "opset 20 has it first, the file is of opset 17"},
+      {"Conv", "x x", "", "the filters, 'x', is computed: it must be an initialiser"},
+      {"Slice", "x one one", "", "its input 'x' is computed from the pictures"},
+  };
+  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (!check_case(d, "%s %s %s", cases[i].op, cases[i].inputs, cases[i].attributes)) continue;
+    bytes g;
+    begin(&g);
+    put_floats(&g, "one", "1,", 1);
+    refused(&g, cases[i].op, cases[i].inputs, cases[i].attributes, cases[i].text);
+    check_case_end(d);
+  }
+}
+
 int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

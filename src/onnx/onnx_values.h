@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * An import under way: values that the names of a graph stand for, and the nodes' translation into layers. A node
- * that cannot be taken is refused with a message and the import goes on, so that all of them are named; nodes that
- * depend on it are left out without one. */
-#ifndef CVY_ONNX_ONNX_IMPORT_H
-#define CVY_ONNX_ONNX_IMPORT_H
+ * An import under way: the values that the names of a graph stand for. A node that cannot be taken is refused with a
+ * message and the import goes on, so that all of them are named; nodes that depend on it are left out without one. */
+#ifndef CVY_ONNX_ONNX_VALUES_H
+#define CVY_ONNX_ONNX_VALUES_H
 
 #include <stdbool.h>
 
@@ -49,6 +48,8 @@ typedef enum cvy_onnx_role {
 /* The kind of a tensor in the exporter's own words. */
 typedef enum cvy_onnx_said { CVY_ONNX_SAID_NOTHING, CVY_ONNX_SAID_PARAMETER, CVY_ONNX_SAID_BUFFER } cvy_onnx_said;
 
+struct cvy_onnx_import_state;
+
 /* The value that a name stands for. */
 typedef struct cvy_onnx_value {
   const char *name;  /* the file's */
@@ -63,16 +64,18 @@ typedef struct cvy_onnx_value {
   bool last;     /* of samples: channels come behind rows and columns; with flat, so lie the values */
   bool sole;     /* NODE, CHANNELS: one node reads it, and nothing else its layer */
   const cvy_onnx_tensor *tensor;
-  struct cvy_onnx_value *root;        /* TENSOR: of another shape or type: the one of the file; NULL: it is that one */
-  bool transposed;                    /* TENSOR: a matrix, rows and columns swapped */
-  bool used;                          /* TENSOR: it is a layer's parameter already */
-  bool by_node;                       /* TENSOR: a Constant node made it */
-  cvy_onnx_said said;                 /* TENSOR */
-  bool temporary;                     /* TENSOR: a buffer that no state_dict holds */
-  bool computed;                      /* TENSOR: made of parameters by the exporter, under any name */
-  int n_view;                         /* TENSOR: dimensions that nodes gave it, before it is swapped; 0: its own */
-  int64_t view[CVY_ONNX_WHOLE_MOST];  /* these */
-  int pad[4];                         /* PADDED: rows above, columns left, rows below, columns right; else 0 */
+  struct cvy_onnx_value *root;       /* TENSOR: of another shape or type: the one of the file; NULL: it is that one */
+  bool transposed;                   /* TENSOR: a matrix, rows and columns swapped */
+  bool used;                         /* TENSOR: it is a layer's parameter already */
+  bool by_node;                      /* TENSOR: a Constant node made it */
+  cvy_onnx_said said;                /* TENSOR */
+  bool temporary;                    /* TENSOR: a buffer that no state_dict holds */
+  bool computed;                     /* TENSOR: made of parameters by the exporter, under any name */
+  int n_view;                        /* TENSOR: dimensions that nodes gave it, before it is swapped; 0: its own */
+  int64_t view[CVY_ONNX_WHOLE_MOST]; /* these */
+  int pad[4];                        /* PADDED: rows above, columns left, rows below, columns right; else 0 */
+  /* FORMULA, CHANNELS: the value becomes a layer, and a NODE; false: the node is refused, or the import fails */
+  bool (*make)(struct cvy_onnx_import_state *im, struct cvy_onnx_value *v);
   struct cvy_onnx_formula *formula;   /* FORMULA */
   struct cvy_onnx_channels *channels; /* CHANNELS */
   int n_whole, whole_columns;         /* WHOLE: of a matrix of 2 dimensions; 0: a list */
@@ -161,100 +164,23 @@ typedef struct cvy_onnx_import_state {
   cvy_status status;                              /* first failure of another kind: the import ends */
 } cvy_onnx_import_state;
 
-/* [onnx_import.c] */
+/* Names of initialisers and of what each node makes: im->values; a name that two of them have is an error, and more
+ * of them than a file may have. CVY_E_FORMAT · CVY_E_UNSUPPORTED · CVY_E_MEMORY. */
+cvy_status cvy_onnx_list_values(cvy_onnx_import_state *im);
+/* A new value, or NULL: there is one of that name. There is room for all names of the file. */
+cvy_onnx_value *cvy_onnx_add_value(cvy_onnx_import_state *im, const char *name);
 cvy_onnx_value *cvy_onnx_find(const cvy_onnx_import_state *im, const char *name);
+/* The one output of the graph → *output, and from it back which values it needs. CVY_E_FORMAT · CVY_E_UNSUPPORTED. */
+cvy_status cvy_onnx_find_needed(cvy_onnx_import_state *im, cvy_onnx_value **output);
+/* The output of the graph depends on an output of the node. */
+bool cvy_onnx_makes_needed(const cvy_onnx_import_state *im, const cvy_onnx_node *n);
 /* Logs "F.onnx: node 'x' (Conv): …"; always false. */
 bool cvy_onnx_refuse(cvy_onnx_import_state *im, const char *format, ...) CVY_PRINTF(2, 3);
 /* Its own name, or its first output's. */
 const char *cvy_onnx_node_name(const cvy_onnx_node *n);
-
-/* [onnx_formula.c] Takes im->node if it is a function of one tensor's numbers, each by itself, and no layer: true. */
-bool cvy_onnx_try_formula(cvy_onnx_import_state *im);
-void cvy_onnx_take_formula(cvy_onnx_import_state *im);
-/* A value that is a formula becomes a layer; false: refused. */
-bool cvy_onnx_make_formula(cvy_onnx_import_state *im, cvy_onnx_value *v);
-/* Input i, one number of the file; `absent` if there is no such input. False: refused. */
-bool cvy_onnx_number(cvy_onnx_import_state *im, size_t i, const char *what, double absent, double *out);
-
-/* [onnx_known.c] Takes im->node if all that it reads is known when the file is read, and there is a row for its
- * operator: true. */
-bool cvy_onnx_try_known(cvy_onnx_import_state *im);
-/* The node reads nothing but tensors of the file and whole numbers that are computed from them. */
-bool cvy_onnx_is_known(const cvy_onnx_import_state *im, const cvy_onnx_node *n);
 /* The tensor of the file that v is another shape or type of; v itself, if it is none. */
 static inline cvy_onnx_value *cvy_onnx_root(cvy_onnx_value *v) { return v->root ? v->root : v; }
-
-/* [onnx_constants.c] Reads the file's words on its tensors; after the needed ones are known. */
-void cvy_onnx_read_origins(cvy_onnx_import_state *im);
-/* Whether the file has weights as initialisers; behind what depends on the file alone. */
-void cvy_onnx_find_weights(cvy_onnx_import_state *im);
-/* A name that a state_dict may have: no program's own ("onnx::Mul_25", "17", "/1/Constant_output_0"). Pure. */
-bool cvy_onnx_is_parameters_name(const char *name);
-/* The tensor is an initialiser with such a name. */
-bool cvy_onnx_has_name(const cvy_onnx_value *v);
-bool cvy_onnx_is_constant(cvy_onnx_import_state *im, const cvy_onnx_value *v, cvy_onnx_use use);
-/* Of a number for each channel that the operator op adds and so on; on_pictures: nothing but constants in front. */
-cvy_onnx_role cvy_onnx_role_of(cvy_onnx_import_state *im, const cvy_onnx_value *v, const char *op, bool on_pictures);
-/* For convoy net, and of a buffer its value for weights files. */
-void cvy_onnx_note(cvy_onnx_import_state *im, const cvy_onnx_value *v, bool fixed);
-/* The weight (0) or bias (1) of the new layer `node`, whose value was added under the layer's name, is v: a constant,
- * or a parameter that gets its own name. */
-void cvy_onnx_settle(cvy_onnx_import_state *im, cvy_node node, int which, const cvy_onnx_value *v, cvy_onnx_use use,
-                     bool fixed);
-
-/* [onnx_ending.c] The network ends; *output is the node to finish it with. */
-cvy_status cvy_onnx_take_end(cvy_onnx_import_state *im, cvy_onnx_value *output, cvy_node *out);
-
-/* [onnx_channels.c] Takes im->node if it multiplies each channel by a number of the file, or adds one: true. */
-bool cvy_onnx_try_channels(cvy_onnx_import_state *im);
-/* A value that is CHANNELS becomes a layer, or part of the one in front; false: the import fails. */
-bool cvy_onnx_make_channels(cvy_onnx_import_state *im, cvy_onnx_value *v);
-/* A layer that multiplies everything that x makes by a number, which is not trained; -1: the import fails. */
-cvy_node cvy_onnx_multiply(cvy_onnx_import_state *im, cvy_node x, float number, const char *name);
-/* The parameter LAYER.SUFFIX of the list; NULL: none. */
-cvy_onnx_weight *cvy_onnx_find_weight(const cvy_onnx_import_state *im, const char *layer, const char *suffix);
-
-/* [onnx_order.c] Take im->node, which gives a tensor of samples another shape, or depends on which it has. */
-void cvy_onnx_take_flatten(cvy_onnx_import_state *im);
-void cvy_onnx_take_mean(cvy_onnx_import_state *im);
-void cvy_onnx_take_reshape(cvy_onnx_import_state *im);
-void cvy_onnx_take_softmax(cvy_onnx_import_state *im);
-void cvy_onnx_take_squeeze(cvy_onnx_import_state *im);
-void cvy_onnx_take_transpose(cvy_onnx_import_state *im);
-
-/* [onnx_whole.c] Take im->node, which computes a shape or the like. */
-void cvy_onnx_take_cast(cvy_onnx_import_state *im);
-void cvy_onnx_take_constant_of_shape(cvy_onnx_import_state *im);
-void cvy_onnx_take_gather(cvy_onnx_import_state *im);
-void cvy_onnx_take_shape(cvy_onnx_import_state *im);
-void cvy_onnx_take_slice(cvy_onnx_import_state *im);
-void cvy_onnx_take_unsqueeze(cvy_onnx_import_state *im);
-/* The same for operators that have another meaning as well; false: it is that one. */
-bool cvy_onnx_take_wholes(cvy_onnx_import_state *im); /* Add, Div, Mul, Sub */
-bool cvy_onnx_reshape_whole(cvy_onnx_import_state *im);
-bool cvy_onnx_transpose_whole(cvy_onnx_import_state *im, const cvy_onnx_value *x);
-
-/* [onnx_pointwise.c] Take im->node, an operator of this kind. */
-void cvy_onnx_take_add(cvy_onnx_import_state *im);
-void cvy_onnx_take_mul(cvy_onnx_import_state *im);
-void cvy_onnx_take_difference(cvy_onnx_import_state *im);
-void cvy_onnx_take_sum(cvy_onnx_import_state *im);
-void cvy_onnx_take_relu(cvy_onnx_import_state *im);
-void cvy_onnx_take_activation(cvy_onnx_import_state *im);
-void cvy_onnx_take_clip(cvy_onnx_import_state *im);
-void cvy_onnx_take_dropout(cvy_onnx_import_state *im);
-void cvy_onnx_take_concat(cvy_onnx_import_state *im);
-
-/* [onnx_nodes.c] Takes im->node, whose outputs the caller has marked BAD. */
-void cvy_onnx_take_node(cvy_onnx_import_state *im);
-/* A parameter LAYER.SUFFIX with the value of v, or without one; NULL: the memory is short. */
-cvy_onnx_weight *cvy_onnx_add_weight(cvy_onnx_import_state *im, const cvy_onnx_value *v, const char *layer,
-                                     const char *suffix);
-/* The name of a layer whose weight has this name: without ".weight", and with '_' for what a name may not have. */
-void cvy_onnx_layer_name(const char *tensor, char out[64]);
-/* The value whose name the node's layer gets; NULL: there is none. `weight`: the input that is its weight. */
-cvy_onnx_value *cvy_onnx_names_layer(const cvy_onnx_import_state *im, const cvy_onnx_node *node, size_t weight);
-/* The input of a node that is a layer's weight; -1: it has none. Pure. */
-int cvy_onnx_weight_input(const cvy_onnx_node *node);
+/* "" for a string that the file does not have. */
+static inline const char *cvy_onnx_text(const char *text) { return text ? text : ""; }
 
 #endif

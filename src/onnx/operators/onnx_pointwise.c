@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * ONNX's operators of single values as layers of the builder: sums and products, activations, dropout; and concat. */
-#include <inttypes.h>
+ * ONNX's operators of single values as layers of the builder: sums and products, activations, dropout. */
 #include <math.h>
 #include <string.h>
 
 #include <onnx.pb-c.h>
 
-#include "src/base/mem.h"
+#include "src/onnx/onnx_channels.h"
+#include "src/onnx/onnx_formula.h"
 #include "src/onnx/onnx_node.h"
+#include "src/onnx/operators/onnx_rows.h"
 
 typedef cvy_onnx_import_state state;
 typedef cvy_onnx_value value;
@@ -25,11 +26,8 @@ static bool pair(state *im, const value **a, const value **b) {
                          (*a)->name, (*b)->name);
 }
 
-/* Add, Div, Mul and Sub of whole numbers, or of samples and a number of the file for each channel. */
-static bool take_numbers(state *im) { return cvy_onnx_take_wholes(im) || cvy_onnx_try_channels(im); }
-
 void cvy_onnx_take_add(state *im) {
-  if (take_numbers(im) || cvy_onnx_try_formula(im)) return;
+  if (cvy_onnx_try_channels(im) || cvy_onnx_try_formula(im)) return;
   const value *a = cvy_onnx_node_input(im, 0), *b = cvy_onnx_node_input(im, 1);
   if (!a || !b) return;
   if (a->kind != CVY_ONNX_NODE || b->kind != CVY_ONNX_NODE) {
@@ -61,13 +59,21 @@ void cvy_onnx_take_sum(state *im) {
 
 void cvy_onnx_take_mul(state *im) {
   const value *a, *b;
-  if (take_numbers(im) || cvy_onnx_try_formula(im)) return;
+  if (cvy_onnx_try_channels(im) || cvy_onnx_try_formula(im)) return;
   if (pair(im, &a, &b)) cvy_onnx_make(im, cvy_net_mul(im->net, a->node, b->node), a->flat);
+}
+
+/* A step of an activation, or an activation by itself. */
+void cvy_onnx_take_formula(state *im) {
+  if (cvy_onnx_try_formula(im)) return;
+  for (size_t i = 0; i < im->node->n_input; i++)
+    if (!cvy_onnx_node_input(im, i)) return; /* refused, or what it depends on was */
+  cvy_onnx_refuse(im, "it is possible as a step of an activation alone: of one tensor of samples and single numbers");
 }
 
 /* Sub and Div: of two layers there is none. */
 void cvy_onnx_take_difference(state *im) {
-  if (!take_numbers(im)) cvy_onnx_take_formula(im);
+  if (!cvy_onnx_try_channels(im)) cvy_onnx_take_formula(im);
 }
 
 void cvy_onnx_take_relu(state *im) {
@@ -112,7 +118,7 @@ void cvy_onnx_take_dropout(state *im) {
                                                       cvy_onnx_has_input(im, 2) ? cvy_onnx_node_input(im, 2) : NULL;
   int64_t training[CVY_ONNX_WHOLE_MOST] = {0};
   double p;
-  if (!cvy_onnx_one_output(im) || (cvy_onnx_has_input(im, 2) && !t)) return;
+  if (cvy_onnx_has_input(im, 2) && !t) return;
   if (t && cvy_onnx_wholes_of(t, training) != 1) {
     cvy_onnx_refuse(im, "its training_mode is computed: an initialiser is possible");
     return;
@@ -125,56 +131,4 @@ void cvy_onnx_take_dropout(state *im) {
   }
   im->n_dropouts++;
   cvy_onnx_same_as(im, x);
-}
-
-/* Of tensors of samples, along their channels. */
-static void join(state *im) {
-  const size_t n = im->node->n_input;
-  const int64_t axis = cvy_onnx_whole(im, "axis", INT64_MIN);
-  cvy_node *const nodes = cvy_calloc(n, sizeof *nodes);
-  bool good = nodes != NULL, flat = false, last = false;
-  if (!nodes) im->status = CVY_E_MEMORY;
-  for (size_t i = 0; i < n && good; i++) {
-    const value *const x = cvy_onnx_samples(im, i);
-    int shape[3];
-    good = x != NULL;
-    if (!good) break;
-    cvy_onnx_shape_of(im, x, shape);
-    if (i == 0) flat = x->flat, last = x->last;
-    if (x->flat != flat || x->last != last || (flat && (shape[1] > 1 || shape[2] > 1)) ||
-        !cvy_onnx_along_channels(x, axis))
-      good = cvy_onnx_refuse(im,
-                             "it joins tensors by something else than their channels (axis %" PRId64
-                             "): axis %d of equal numbers and orders of dimensions is possible",
-                             axis, cvy_onnx_channel_axis(x));
-    nodes[i] = x->node;
-  }
-  im->last = last;
-  if (good) cvy_onnx_make(im, cvy_net_concat(im->net, nodes, (int)n), flat);
-  cvy_free(nodes);
-}
-
-void cvy_onnx_take_concat(state *im) {
-  int64_t all[CVY_ONNX_WHOLE_MOST], some[CVY_ONNX_WHOLE_MOST];
-  int n = 0;
-  if (im->node->n_input == 0) {
-    cvy_onnx_refuse(im, "it has no input");
-    return;
-  }
-  for (size_t i = 0; i < im->node->n_input; i++) {
-    const value *const x = cvy_onnx_node_input(im, i);
-    if (!x) return;
-    if (x->kind == CVY_ONNX_NODE) {
-      join(im);
-      return;
-    }
-    const int more = cvy_onnx_wholes_of(x, some);
-    if (more < 0 || n + more > CVY_ONNX_WHOLE_MOST) {
-      cvy_onnx_refuse(im, "it joins tensors of the file: those of samples, or a few whole numbers, are possible");
-      return;
-    }
-    memcpy(all + n, some, (size_t)more * sizeof *some);
-    n += more;
-  }
-  cvy_onnx_make_whole(im, all, n);
 }

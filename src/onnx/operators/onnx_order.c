@@ -8,8 +8,9 @@
 
 #include <onnx.pb-c.h>
 
-#include "src/onnx/onnx_import.h"
+#include "src/base/mem.h"
 #include "src/onnx/onnx_node.h"
+#include "src/onnx/operators/onnx_rows.h"
 
 typedef cvy_onnx_import_state state;
 typedef cvy_onnx_value value;
@@ -27,9 +28,8 @@ static void view(state *im, const value *x, bool flat, bool last) {
 
 /* Rows and columns, in any order. */
 static bool are_rows_and_columns(const value *x, const int64_t *axes, int n) {
-  const int64_t row = x->last ? 1 : 2;
-  if (n != 2) return false;
-  const int64_t a = axes[0] < 0 ? axes[0] + 4 : axes[0], b = axes[1] < 0 ? axes[1] + 4 : axes[1];
+  const int row = x->last ? 1 : 2, a = n == 2 ? cvy_onnx_axis(axes[0], 4) : -1,
+            b = n == 2 ? cvy_onnx_axis(axes[1], 4) : -1;
   return (a == row && b == row + 1) || (a == row + 1 && b == row);
 }
 
@@ -87,7 +87,7 @@ void cvy_onnx_take_flatten(state *im) {
   const value *const x = cvy_onnx_samples(im, 0);
   const int64_t axis = cvy_onnx_whole(im, "axis", 1);
   if (!x) return;
-  if (axis == 1 || axis == (x->flat ? -1 : -3)) view(im, x, true, x->last);
+  if (cvy_onnx_axis(axis, x->flat ? 2 : 4) == 1) view(im, x, true, x->last);
   else cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": 1 is possible, all of a sample in a row", axis);
 }
 
@@ -131,20 +131,65 @@ void cvy_onnx_take_reshape(state *im) {
 
 void cvy_onnx_take_transpose(state *im) {
   static const int64_t to_front[4] = {0, 3, 1, 2}, to_back[4] = {0, 2, 3, 1}, as_it_is[4] = {0, 1, 2, 3};
-  const value *const v = cvy_onnx_operand(im, 0), *const x =
-                                                      v && cvy_onnx_of_samples(v) ? v : cvy_onnx_node_input(im, 0);
+  const value *const v = cvy_onnx_operand(im, 0), *const x = v ? v : cvy_onnx_node_input(im, 0);
   int64_t perm[CVY_ONNX_WHOLE_MOST];
   const int n = cvy_onnx_wholes(im, "perm", perm, CVY_ONNX_WHOLE_MOST);
   if (!x) return;
-  if (cvy_onnx_of_samples(x)) {
-    const bool four = n == 4 && !x->flat, turns = four && !memcmp(perm, x->last ? to_front : to_back, sizeof to_front);
-    if (turns || (four && !memcmp(perm, as_it_is, sizeof as_it_is))) view(im, x, false, x->last != turns);
-    else
-      cvy_onnx_refuse(im,
-                      "it turns samples, which have their channels %s rows and columns here, in another way than to "
-                      "have them %s",
-                      x->last ? "behind" : "in front of", x->last ? "in front (0, 3, 1, 2)" : "behind (0, 2, 3, 1)");
-    return;
+  const bool four = n == 4 && !x->flat, turns = four && !memcmp(perm, x->last ? to_front : to_back, sizeof to_front);
+  if (turns || (four && !memcmp(perm, as_it_is, sizeof as_it_is))) view(im, x, false, x->last != turns);
+  else
+    cvy_onnx_refuse(im,
+                    "it turns samples, which have their channels %s rows and columns here, in another way than to "
+                    "have them %s",
+                    x->last ? "behind" : "in front of", x->last ? "in front (0, 3, 1, 2)" : "behind (0, 2, 3, 1)");
+}
+
+/* Samples are of float32 and stay so. */
+void cvy_onnx_take_cast(state *im) {
+  const value *const v = cvy_onnx_operand(im, 0);
+  if (v && cvy_onnx_whole(im, "to", 0) == CVY_ONNX_FLOAT) cvy_onnx_same_as(im, v);
+  else if (cvy_onnx_node_input(im, 0))
+    cvy_onnx_refuse(im, "it changes the type of something else than a few numbers of the file");
+}
+
+void cvy_onnx_take_identity(state *im) {
+  const value *const x = cvy_onnx_samples(im, 0);
+  if (x) cvy_onnx_same_as(im, x);
+}
+
+void cvy_onnx_take_shape(state *im) {
+  const value *const x = cvy_onnx_is_whole_shape(im) ? cvy_onnx_samples(im, 0) : NULL;
+  int shape[3];
+  if (!x) return;
+  cvy_onnx_shape_of(im, x, shape);
+  const int64_t rows[2] = {CVY_ONNX_BATCH, (int64_t)shape[0] * shape[1] * shape[2]},
+                dims[4] = {CVY_ONNX_BATCH, shape[x->last ? 1 : 0], shape[x->last ? 2 : 1], shape[x->last ? 0 : 2]};
+  cvy_onnx_make_whole(im, x->flat ? rows : dims, x->flat ? 2 : 4);
+}
+
+/* Of tensors of samples, along their channels. */
+void cvy_onnx_take_concat(state *im) {
+  const size_t n = im->node->n_input;
+  const int64_t axis = cvy_onnx_whole(im, "axis", INT64_MIN);
+  cvy_node *const nodes = cvy_calloc(n, sizeof *nodes);
+  bool good = nodes != NULL, flat = false, last = false;
+  if (!nodes) im->status = CVY_E_MEMORY;
+  for (size_t i = 0; i < n && good; i++) {
+    const value *const x = cvy_onnx_samples(im, i);
+    int shape[3];
+    good = x != NULL;
+    if (!good) break;
+    cvy_onnx_shape_of(im, x, shape);
+    if (i == 0) flat = x->flat, last = x->last;
+    if (x->flat != flat || x->last != last || (flat && (shape[1] > 1 || shape[2] > 1)) ||
+        !cvy_onnx_along_channels(x, axis))
+      good = cvy_onnx_refuse(im,
+                             "it joins tensors by something else than their channels (axis %" PRId64
+                             "): axis %d of equal numbers and orders of dimensions is possible",
+                             axis, cvy_onnx_channel_axis(x));
+    nodes[i] = x->node;
   }
-  cvy_onnx_refuse(im, "its input '%.100s' does not depend on the pictures", x->name);
+  im->last = last;
+  if (good) cvy_onnx_make(im, cvy_net_concat(im->net, nodes, (int)n), flat);
+  cvy_free(nodes);
 }

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT
+ * Values that are known when the file is read: its tensors, and what nodes make of them alone. A tensor of another
+ * shape has the bytes of the one in the file, its root, whose name and shape it keeps in weights files. */
+#include <inttypes.h>
+#include <string.h>
+
+#include <onnx.pb-c.h>
+
+#include "src/onnx/onnx_node.h"
+#include "src/onnx/onnx_parameters.h"
+#include "src/onnx/operators/onnx_rows.h"
+
+typedef cvy_onnx_import_state state;
+typedef cvy_onnx_value value;
+
+enum { MOST = CVY_ONNX_WHOLE_MOST };
+
+/* Input 0 with these dimensions, which hold as many values; always true. */
+static bool view(state *im, const int64_t *dims, int n) {
+  cvy_onnx_view_numbers(im, cvy_onnx_operand(im, 0), dims, n);
+  return true;
+}
+
+/* Input 0, a tensor of the file whose rows and columns are not swapped, with its dimensions; NULL: refused. */
+static const int64_t *plain_dims(state *im, int *n) {
+  const value *const x = cvy_onnx_operand(im, 0);
+  if (x->transposed) {
+    cvy_onnx_refuse(im, "its input '%.100s' is a matrix that a Transpose has turned: expected one as it is in the file",
+                    x->name);
+    return NULL;
+  }
+  return cvy_onnx_dims_of(x, n);
+}
+
+/* A dimension of 0 is that of the input, unless allowzero; one of -1 is computed. */
+bool cvy_onnx_compute_reshape(state *im) {
+  int64_t dims[MOST], others = 1;
+  size_t elems;
+  int rank, open = -1;
+  const value *const x = cvy_onnx_operand(im, 0), *const s = cvy_onnx_operand(im, 1);
+  if (cvy_onnx_reshape_whole(im)) return true;
+  const int64_t *const from = plain_dims(im, &rank);
+  if (!from) return true;
+  const int n = cvy_onnx_wholes_of(s, dims);
+  bool good = n >= 1 && cvy_onnx_elems(x->tensor, &elems);
+  for (int d = 0; good && d < n; d++) {
+    if (dims[d] == 0 && d < rank && !cvy_onnx_whole(im, "allowzero", 0)) dims[d] = from[d];
+    good = dims[d] > 0 ? dims[d] <= (int64_t)elems : dims[d] == -1 && open < 0;
+    if (dims[d] == -1) open = d;
+    else if (good) good = others <= (int64_t)elems / dims[d];
+    if (good && dims[d] > 0) others *= dims[d];
+  }
+  if (good && open >= 0) dims[open] = (int64_t)elems / others;
+  if (!good || (open >= 0 ? others * dims[open] : others) != (int64_t)elems)
+    return !cvy_onnx_refuse(im, "it shapes '%.100s' by something else than one to %d known sizes that fit", x->name,
+                            MOST);
+  return view(im, dims, n);
+}
+
+bool cvy_onnx_compute_flatten(state *im) {
+  int64_t dims[2] = {1, 1};
+  int rank;
+  const int64_t *const from = plain_dims(im, &rank), given = cvy_onnx_whole(im, "axis", 1);
+  if (!from) return true;
+  const int axis = given == rank ? rank : cvy_onnx_axis(given, rank);
+  if (axis < 0) return !cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": expected %d to %d", given, -rank, rank);
+  for (int d = 0; d < rank; d++) dims[d >= axis] *= from[d];
+  return view(im, dims, 2);
+}
+
+/* All axes of 1, where the node names none. */
+bool cvy_onnx_compute_squeeze(state *im) {
+  int64_t axes[MOST], dims[MOST];
+  bool away[MOST] = {false};
+  int rank, left = 0;
+  const value *const x = cvy_onnx_operand(im, 0);
+  if (x->kind == CVY_ONNX_WHOLE) {
+    cvy_onnx_same_as(im, x);
+    return true;
+  }
+  const int64_t *const from = plain_dims(im, &rank);
+  if (!from) return true;
+  const bool all = !cvy_onnx_has_input(im, 1) && !cvy_onnx_attribute(im->node, "axes");
+  const int n = cvy_onnx_axes(im, axes);
+  bool good = n >= 0 && rank <= MOST;
+  for (int d = 0; good && d < rank; d++) away[d] = all && from[d] == 1;
+  for (int i = 0; good && i < n; i++) {
+    const int at = cvy_onnx_axis(axes[i], rank);
+    good = at >= 0 && from[at] == 1;
+    if (good) away[at] = true;
+  }
+  for (int d = 0; good && d < rank; d++)
+    if (!away[d]) dims[left++] = from[d];
+  if (good && left == 0) dims[left++] = 1; /* a single number */
+  if (good) return view(im, dims, left);
+  return !cvy_onnx_refuse(im, "it takes dimensions of '%.100s' away that are not 1, or not known", x->name);
+}
+
+bool cvy_onnx_compute_unsqueeze(state *im) {
+  int64_t axes[MOST], dims[MOST];
+  bool added[MOST] = {false};
+  int before;
+  const value *const x = cvy_onnx_operand(im, 0);
+  const int wholes = cvy_onnx_wholes_of(x, axes);
+  if (wholes >= 0) {
+    if (wholes != 1) return !cvy_onnx_refuse(im, "it adds a dimension to something else than one whole number");
+    cvy_onnx_make_whole(im, axes, 1);
+    return true;
+  }
+  const int64_t *const from = plain_dims(im, &before);
+  if (!from) return true;
+  const int n = cvy_onnx_axes(im, axes), rank = before + n;
+  bool good = n >= 1 && rank <= MOST;
+  for (int i = 0; good && i < n; i++) {
+    const int at = cvy_onnx_axis(axes[i], rank);
+    good = at >= 0 && !added[at];
+    if (good) added[at] = true;
+  }
+  if (!good)
+    return !cvy_onnx_refuse(im, "it gives '%.100s' other dimensions than up to %d in known places", x->name, MOST);
+  for (int d = 0, k = 0; d < rank; d++) dims[d] = added[d] ? 1 : from[k++];
+  return view(im, dims, rank);
+}
+
+/* Dimensions of 1 may go anywhere; of the others a matrix's two can be swapped. */
+bool cvy_onnx_compute_transpose(state *im) {
+  int64_t perm[MOST], dims[MOST], last = -1;
+  int rank;
+  const value *const x = cvy_onnx_operand(im, 0);
+  if (cvy_onnx_transpose_whole(im, x)) return true;
+  if (x->kind != CVY_ONNX_TENSOR) return !cvy_onnx_refuse(im, "it turns whole numbers that are no matrix");
+  const int64_t *const from = cvy_onnx_dims_of(x, &rank);
+  const int n = cvy_onnx_wholes(im, "perm", perm, MOST);
+  bool good = rank <= MOST && (n == 0 || n == rank), seen[MOST] = {false}, in_order = !x->transposed;
+  for (int d = 0; good && d < rank; d++) {
+    if (n == 0) perm[d] = rank - 1 - d;
+    good = perm[d] >= 0 && perm[d] < rank && !seen[perm[d]];
+    if (!good) break;
+    seen[perm[d]] = true;
+    dims[d] = from[perm[d]];
+    in_order = in_order && (dims[d] == 1 || perm[d] > last);
+    if (dims[d] != 1) last = perm[d];
+  }
+  if (good && in_order) return view(im, dims, rank);
+  if (good && rank == 2) {
+    view(im, from, rank);
+    value *const out = cvy_onnx_output(im);
+    if (out) out->transposed = x->transposed != (perm[0] == 1);
+    if (out && !x->n_view) out->n_view = 0;
+    return true;
+  }
+  return !cvy_onnx_refuse(im, "it turns '%.100s', a tensor of the file of %d dimensions: expected a matrix of two",
+                          x->name, rank);
+}
+
+bool cvy_onnx_compute_identity(state *im) {
+  const value *const x = cvy_onnx_operand(im, 0);
+  cvy_onnx_same_as(im, x);
+  /* PyTorch's exporter writes equal parameters once, and the others' names with Identity */
+  value *const out = cvy_onnx_output(im);
+  if (out && x->kind == CVY_ONNX_TENSOR && cvy_onnx_is_parameters_name(out->name)) {
+    out->title = out->label = out->name;
+    out->root = NULL;
+  }
+  return true;
+}
+
+bool cvy_onnx_compute_constant(state *im) {
+  const Onnx__AttributeProto *const tensor = cvy_onnx_attribute(im->node, "value"), *const one = cvy_onnx_attribute(
+                                                                                        im->node, "value_int");
+  value *const out = cvy_onnx_output(im);
+  int64_t list[MOST];
+  if (tensor && tensor->t && out) {
+    out->kind = CVY_ONNX_TENSOR;
+    out->tensor = tensor->t;
+    out->by_node = true;
+    out->title = out->name;
+    return true;
+  }
+  const int n = one && one->has_i ? 1 : cvy_onnx_wholes(im, "value_ints", list, MOST);
+  if (n <= 0) return !cvy_onnx_refuse(im, "it has no tensor and no whole numbers (value, value_int, value_ints)");
+  cvy_onnx_make_whole(im, one && one->has_i ? &one->i : list, n);
+  return true;
+}

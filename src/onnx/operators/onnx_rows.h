@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT
+ * The functions of the operators' rows (onnx_operators.c), by their files. Each takes im->node, of which the row's
+ * demands hold. */
+#ifndef CVY_ONNX_OPERATORS_ONNX_ROWS_H
+#define CVY_ONNX_OPERATORS_ONNX_ROWS_H
+
+#include "src/onnx/onnx_values.h"
+
+/* ---- all inputs are known, tensors of the file or whole numbers; false: only a function of samples refuses it ---- */
+
+/* [onnx_known.c] tensors */
+bool cvy_onnx_compute_constant(cvy_onnx_import_state *im);
+bool cvy_onnx_compute_flatten(cvy_onnx_import_state *im);
+bool cvy_onnx_compute_identity(cvy_onnx_import_state *im);
+bool cvy_onnx_compute_reshape(cvy_onnx_import_state *im);
+bool cvy_onnx_compute_squeeze(cvy_onnx_import_state *im);
+bool cvy_onnx_compute_transpose(cvy_onnx_import_state *im);
+bool cvy_onnx_compute_unsqueeze(cvy_onnx_import_state *im);
+
+/* [onnx_whole.c] whole numbers */
+bool cvy_onnx_compute_arithmetic(cvy_onnx_import_state *im); /* Add, Div, Mul, Sub */
+bool cvy_onnx_compute_cast(cvy_onnx_import_state *im);
+bool cvy_onnx_compute_concat(cvy_onnx_import_state *im);
+bool cvy_onnx_compute_constant_of_shape(cvy_onnx_import_state *im);
+bool cvy_onnx_compute_gather(cvy_onnx_import_state *im);
+bool cvy_onnx_compute_shape(cvy_onnx_import_state *im);
+bool cvy_onnx_compute_slice(cvy_onnx_import_state *im);
+/* Parts of others: input 0 may be whole numbers; false: it is none. */
+bool cvy_onnx_reshape_whole(cvy_onnx_import_state *im);
+bool cvy_onnx_transpose_whole(cvy_onnx_import_state *im, const cvy_onnx_value *x);
+/* A Shape is of all dimensions; false: refused. */
+bool cvy_onnx_is_whole_shape(cvy_onnx_import_state *im);
+
+/* ---- an input is of samples ---- */
+
+/* [onnx_linear.c] a matrix, or numbers for each channel */
+void cvy_onnx_take_batchnorm(cvy_onnx_import_state *im);
+void cvy_onnx_take_gemm(cvy_onnx_import_state *im);
+void cvy_onnx_take_matmul(cvy_onnx_import_state *im);
+
+/* [onnx_order.c] shapes and orders of dimensions */
+void cvy_onnx_take_cast(cvy_onnx_import_state *im);
+void cvy_onnx_take_concat(cvy_onnx_import_state *im);
+void cvy_onnx_take_flatten(cvy_onnx_import_state *im);
+void cvy_onnx_take_identity(cvy_onnx_import_state *im);
+void cvy_onnx_take_mean(cvy_onnx_import_state *im);
+void cvy_onnx_take_reshape(cvy_onnx_import_state *im);
+void cvy_onnx_take_shape(cvy_onnx_import_state *im);
+void cvy_onnx_take_softmax(cvy_onnx_import_state *im);
+void cvy_onnx_take_squeeze(cvy_onnx_import_state *im);
+void cvy_onnx_take_transpose(cvy_onnx_import_state *im);
+
+/* [onnx_pointwise.c] each number by itself */
+void cvy_onnx_take_activation(cvy_onnx_import_state *im);
+void cvy_onnx_take_add(cvy_onnx_import_state *im);
+void cvy_onnx_take_clip(cvy_onnx_import_state *im);
+void cvy_onnx_take_difference(cvy_onnx_import_state *im);
+void cvy_onnx_take_dropout(cvy_onnx_import_state *im);
+void cvy_onnx_take_formula(cvy_onnx_import_state *im);
+void cvy_onnx_take_mul(cvy_onnx_import_state *im);
+void cvy_onnx_take_relu(cvy_onnx_import_state *im);
+void cvy_onnx_take_sum(cvy_onnx_import_state *im);
+
+/* [onnx_windows.c] windows over pictures */
+void cvy_onnx_take_avgpool(cvy_onnx_import_state *im);
+void cvy_onnx_take_conv(cvy_onnx_import_state *im);
+void cvy_onnx_take_global_avgpool(cvy_onnx_import_state *im);
+void cvy_onnx_take_maxpool(cvy_onnx_import_state *im);
+void cvy_onnx_take_pad(cvy_onnx_import_state *im);
+
+#endif
