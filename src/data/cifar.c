@@ -13,7 +13,7 @@
 
 #include "src/base/file.h"
 #include "src/base/mem.h"
-#include "src/data/dataset.h"
+#include "src/data/data_sources.h"
 
 enum { SIDE = 32, PIXELS = SIDE * SIDE, MOST_BATCHES = 99, MOST_NAMES_BYTES = 1 << 20, BLOCK = 1024 };
 
@@ -38,7 +38,7 @@ static bool has(const char *dir, const char *name) {
 }
 
 static bool is_ten(const char *dir) { return has(dir, "data_batch_1.bin") || has(dir, "test_batch.bin"); }
-bool data_is_cifar(const char *dir) { return is_ten(dir) || has(dir, "train.bin"); }
+static bool is_mine(const char *dir) { return is_ten(dir) || has(dir, "train.bin"); }
 
 /* Reads a file's labels and adds them to the set's. */
 static cvy_status add_file(dataset *d, const char *dir, const char *name, int set) {
@@ -151,14 +151,11 @@ fail:
   return status;
 }
 
-static const data_source source = {.fetch = fetch, .close = close_files};
-
-cvy_status data_open_cifar(dataset *d, const char *dir) {
+static cvy_status open_files(dataset *d, const char *dir) {
   cvy_status status = CVY_OK;
   const bool ten = is_ten(dir);
   char name[32];
   const char *last[CVY_SETS] = {"", "", ""};
-  d->source = &source;
   cifar *const c = d->own = cvy_calloc(1, sizeof *c);
   CVY_REQUIRE(c, CVY_E_MEMORY, "no memory to read %s", dir);
   c->label_bytes = ten ? 1 : 2;
@@ -188,3 +185,5 @@ cvy_status data_open_cifar(dataset *d, const char *dir) {
 fail:
   return status;
 }
+
+const data_source data_cifar = {.is_mine = is_mine, .open = open_files, .fetch = fetch, .close = close_files};

@@ -11,7 +11,7 @@
 
 #include "src/base/mem.h"
 #include "src/base/text.h"
-#include "src/data/dataset.h"
+#include "src/data/data_sources.h"
 #include "src/data/folder_names.h"
 
 /* DEPTH: folders are looked at so far down, for MNIST/raw. */
@@ -21,10 +21,10 @@ typedef struct places {
   cvy_text list; /* of the data sets: their paths */
   int n;
   char *first;
-  bool has_cifar;   /* the first is CIFAR's binary version */
-  char *pickles;    /* the first folder with CIFAR's pickles; or NULL */
-  bool is_hundred;  /* they are CIFAR-100's */
-  bool has_classes; /* other folders have pictures or folders */
+  const data_source *source; /* of the first; NULL: pictures in parts */
+  char *pickles;             /* the first folder with CIFAR's pickles; or NULL */
+  bool is_hundred;           /* they are CIFAR-100's */
+  bool has_classes;          /* other folders have pictures or folders */
 } places;
 
 /* True for a regular file that begins as Python's pickles do: PROTO (0x80) and a version from 2 on. */
@@ -52,13 +52,13 @@ fail:
   return status;
 }
 
-static cvy_status add_place(places *p, const char *dir) {
+static cvy_status add_place(places *p, const char *dir, const data_source *source) {
   cvy_status status = CVY_OK;
   if (p->n < MOST_LISTED) cvy_text_add(&p->list, "%s%s", p->n ? ", " : "", dir);
   else if (p->n == MOST_LISTED) cvy_text_add(&p->list, ", …");
   if (p->n++ == 0) {
     p->first = cvy_strdup(dir);
-    p->has_cifar = data_is_cifar(dir);
+    p->source = source;
     CVY_REQUIRE(p->first, CVY_E_MEMORY, "no memory for the names of files");
   }
 fail:
@@ -106,7 +106,8 @@ static cvy_status look_below(places *p, const char *dir, int depth) {
     const int places_before = p->n;
     const char *const pickles_before = p->pickles;
     if (!in.has_picture) {
-      if (data_is_idx(path) || data_is_cifar(path) || (in.has_train && in.has_other_part)) CVY_TRY(add_place(p, path));
+      const data_source *const source = data_source_of_files(path);
+      if (source || (in.has_train && in.has_other_part)) CVY_TRY(add_place(p, path, source));
       else CVY_TRY(note_pickles(p, path));
       if (p->n == places_before && in.has_folder && depth > 1) CVY_TRY(look_below(p, path, depth - 1));
     }
@@ -139,7 +140,7 @@ cvy_status data_find_place(const char *dir, char **out) {
   CVY_REQUIRE(!cure.failed && !p.list.failed, CVY_E_MEMORY, "no memory for the names of files");
   CVY_REQUIRE(!p.pickles || p.n > 0, CVY_E_FORMAT, "%s", cvy_text_get(&cure));
   if (p.n == 0) goto fail;
-  const bool is_only = p.n == 1 && !p.has_classes && (!p.pickles || p.has_cifar);
+  const bool is_only = p.n == 1 && !p.has_classes && (!p.pickles || p.source == &data_cifar);
   CVY_REQUIRE(
       is_only, CVY_E_FORMAT, "%s is no data set itself; %s: %s%s%s", dir,
       p.n > 1 ? "several are in it, name one of these" : "one is in it beside others that may be meant, name it",

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A data set and its source: idx files, CIFAR's files, synthetic images, pictures, memory. A source opens (sizes and
- * labels), and then fetches the images, maybe on a thread. Steps that all have in common follow in dataset.c: images
- * are resized, a part of the training images becomes the validation set, the content is hashed. */
+ * A data set as its source and what all sources have in common know it. A source (data_sources.h) opens it, which is
+ * sizes and labels, and then fetches the images, maybe on a thread. Steps that follow for all are in data_load.c. */
 #ifndef CVY_DATA_DATASET_H
 #define CVY_DATA_DATASET_H
 
@@ -15,12 +14,20 @@ enum { CVY_MAX_SIDE = 65536 };
 
 typedef struct dataset dataset;
 
+/* A row of the table of sources (data_sources.h). */
 typedef struct data_source {
+  bool (*is_mine)(const char *spec); /* of a name: it is this one; of a folder: it has the files of the source */
+  /* Reads or makes everything but the images: d->h, w, c, raw, own, data.classes, names. On failure close follows. */
+  cvy_status (*open)(dataset *d, const char *spec);
   /* Reads or makes the images of all sets into d->raw[].images, h x w x c as open has set them. It ends soon, with
    * CVY_E_INTERRUPTED, when d->stop is true. On d's thread. */
   cvy_status (*fetch)(dataset *d);
-  void (*close)(dataset *d); /* frees d->own; it may be half-made */
+  void (*close)(dataset *d); /* frees d->own, which may be NULL or half-made; NULL: it has none */
   bool fits;                 /* its images have the wanted size and channels already */
+  /* Facts that it has; the rest of *out is untouched. NULL: it has none. */
+  void (*facts)(const dataset *d, cvy_data_facts *out);
+  /* As cvy_data_broken; NULL: it leaves no sample out. */
+  const char *(*broken)(const dataset *d, int i, const char **why);
 } data_source;
 
 /* Images and labels of a set as the source has them; the data set frees them. */
@@ -75,27 +82,19 @@ cvy_status data_check_labels(dataset *d, int wanted, const char *const where[CVY
 /* Makes d->names, of d->data.classes, plain, with one warning if any was not; *equal: two of them are equal then.
  * `where` is for the messages. CVY_E_MEMORY. */
 cvy_status data_show_names(dataset *d, const char *where, const char **equal);
+/* Images get another size or fewer channels than the source's. */
+bool data_is_fitted(const dataset *d);
+/* Of host memory for the images of all sets. */
+double data_memory_bytes(const dataset *d);
 /* Call before taking memory for the images of all sets: the system would kill the program instead of refusing. */
 cvy_status data_check_memory(const dataset *d, const char *spec, cvy_status code);
 /* Memory for the images of a raw set, of h x w x c. */
 cvy_status data_take_memory(dataset *d, int set);
 
-/* Each opens d for `spec`, with d->params set. */
-cvy_status data_open_fashion_mnist(dataset *d);
-cvy_status data_open_idx(dataset *d, const char *dir);
-cvy_status data_open_synthetic(dataset *d, const char *spec);
-cvy_status data_open_cifar(dataset *d, const char *dir);
-cvy_status data_open_pictures(dataset *d, const char *dir);
-/* True if the files of a format are in the folder. */
-bool data_is_idx(const char *dir);
-bool data_is_cifar(const char *dir);
 /* Sums of a channel of the training images' bytes, which are there, and of their squares. */
 void data_channel_sums(const cvy_data *data, int channel, uint64_t *sum, uint64_t *squares);
 /* Mean and standard deviation of n bytes / 255 with these sums. */
 void data_moments(uint64_t n, unsigned __int128 sum, unsigned __int128 squares, double *mean, double *deviation);
-/* Facts that a folder of pictures has; the rest of *out is untouched. False: d is none. */
-bool data_pictures_facts(const dataset *d, cvy_data_facts *out);
-const char *data_pictures_broken(const dataset *d, int i, const char **why);
 
 /* ---- validation set (val_split.c) ---- */
 

@@ -13,7 +13,6 @@
 #include "convoy/data.h"
 #include "src/base/mem.h"
 #include "src/base/text.h"
-#include "src/data/folder_names.h"
 
 /* ---- lists of names ---- */
 

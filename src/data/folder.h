@@ -14,8 +14,7 @@
 #include <sys/types.h>
 
 #include "src/base/failure.h"
-
-enum { CVY_SET_OF_TRAIN, CVY_SET_OF_VAL, CVY_SET_OF_TEST, CVY_SETS };
+#include "src/data/folder_names.h"
 
 typedef struct cvy_folder_item {
   char *path; /* below `dir`: "train/cat/1.jpg" */

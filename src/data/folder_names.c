@@ -6,8 +6,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "src/data/folder.h"
-
 enum { NO_PART = -1, OTHER_PART = CVY_SETS, REPEATS = CVY_SETS + 1 };
 
 static const struct {

@@ -6,6 +6,8 @@
 
 #include <stdbool.h>
 
+enum { CVY_SET_OF_TRAIN, CVY_SET_OF_VAL, CVY_SET_OF_TEST, CVY_SETS };
+
 /* The set that a folder of this name holds (CVY_SET_OF_TRAIN, …), or -1: its one word is that of a set, next to words
  * that only say so again ("set", "data", "images", "seg", numbers). Capitals do not matter. */
 int cvy_folder_set_of(const char *name);

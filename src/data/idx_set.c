@@ -8,7 +8,7 @@
 #include "src/base/file.h"
 #include "src/base/mem.h"
 #include "src/base/text.h"
-#include "src/data/dataset.h"
+#include "src/data/data_sources.h"
 #include "src/data/idx.h"
 
 static const char DEBIAN_DIR[] = "/usr/share/datasets/fashion-mnist";
@@ -54,7 +54,7 @@ static const char *const label_files[CVY_SETS][2] = {
     [CVY_SET_OF_TRAIN] = {"train-labels-idx1-ubyte", NULL}, [CVY_SET_OF_TEST] = {"t10k-labels-idx1-ubyte", NULL}};
 
 /* One of the four files is enough: a missing one is an error then. */
-bool data_is_idx(const char *dir) {
+static bool is_mine(const char *dir) {
   char path[PATH_MAX];
   for (int i = 0; i < 2; i++)
     if (find_file(dir, image_files[sets[i]], path) || find_file(dir, label_files[sets[i]], path)) return true;
@@ -163,13 +163,10 @@ fail:
   return status;
 }
 
-static const data_source source = {.fetch = fetch, .close = close_files};
-
-cvy_status data_open_idx(dataset *d, const char *dir) {
+static cvy_status open_files(dataset *d, const char *dir) {
   cvy_status status = CVY_OK;
   char label_paths[2][PATH_MAX];
   size_t label_bytes[CVY_SETS] = {0};
-  d->source = &source;
   d->own = cvy_calloc(1, sizeof(idx_files));
   CVY_REQUIRE(d->own, CVY_E_MEMORY, "no memory to read %s", dir);
   for (int i = 0; i < 2; i++) CVY_TRY(load_set(dir, sets[i], d, label_paths[i], &label_bytes[sets[i]]));
@@ -183,7 +180,9 @@ fail:
   return status;
 }
 
-cvy_status data_open_fashion_mnist(dataset *d) {
+static bool is_fashion_mnist(const char *spec) { return strcmp(spec, "fashion-mnist") == 0; }
+
+static cvy_status open_fashion_mnist(dataset *d, const char *spec) {
   cvy_status status = CVY_OK;
   const struct {
     const char *dir, *what;
@@ -196,18 +195,22 @@ cvy_status data_open_fashion_mnist(dataset *d) {
     const char *const dir = places[i].dir;
     if (!dir || !*dir) continue;
     if (find_file(dir, image_files[CVY_SET_OF_TRAIN], path)) {
-      if (looked.size) cvy_log_warning("fashion-mnist is not in %s; taken from %s", cvy_text_get(&looked), dir);
-      CVY_TRY(data_open_idx(d, dir));
+      if (looked.size) cvy_log_warning("%s is not in %s; taken from %s", spec, cvy_text_get(&looked), dir);
+      CVY_TRY(open_files(d, dir));
       goto fail;
     }
     cvy_text_add(&looked, "%s%s (%s)", looked.size ? ", " : "", dir, places[i].what);
   }
   CVY_FAIL(CVY_E_IO,
-           "fashion-mnist is not there: no %s[.gz] in %s. Debian and Ubuntu have it: apt-get install "
+           "%s is not there: no %s[.gz] in %s. Debian and Ubuntu have it: apt-get install "
            "dataset-fashion-mnist. Elsewhere: put the four files of "
            "https://github.com/zalandoresearch/fashion-mnist into a folder and name it with --data-dir",
-           image_files[CVY_SET_OF_TRAIN][0], cvy_text_get(&looked));
+           spec, image_files[CVY_SET_OF_TRAIN][0], cvy_text_get(&looked));
 fail:
   cvy_text_clear(&looked);
   return status;
 }
+
+const data_source data_idx = {.is_mine = is_mine, .open = open_files, .fetch = fetch, .close = close_files};
+const data_source data_fashion_mnist = {
+    .is_mine = is_fashion_mnist, .open = open_fashion_mnist, .fetch = fetch, .close = close_files};

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "src/base/mem.h"
-#include "src/data/dataset.h"
+#include "src/data/data_sources.h"
 #include "src/data/picture_cache.h"
 #include "src/data/pictures.h"
 
@@ -305,11 +305,8 @@ fail:
   return status;
 }
 
-static const data_source source = {.fetch = fetch, .close = close_pictures, .fits = true};
-
-cvy_status data_open_pictures(dataset *d, const char *dir) {
+static cvy_status open_pictures(dataset *d, const char *dir) {
   cvy_status status = CVY_OK;
-  d->source = &source;
   picture_set *const p = d->own = cvy_calloc(1, sizeof *p);
   CVY_REQUIRE(p, CVY_E_MEMORY, "no memory to read %s", dir);
   cvy_mutex_init(&p->lock);
@@ -347,8 +344,7 @@ static void least_median_most(const picture_set *p, bool of_w, int *values, int 
   out[2] = values[n - 1];
 }
 
-bool data_pictures_facts(const dataset *d, cvy_data_facts *out) {
-  if (d->source != &source) return false;
+static void facts(const dataset *d, cvy_data_facts *out) {
   const picture_set *const p = d->own;
   int *const values = cvy_calloc(p->folder.n, sizeof *values);
   out->n_pictures = (int)p->folder.n;
@@ -364,11 +360,9 @@ bool data_pictures_facts(const dataset *d, cvy_data_facts *out) {
   cvy_free(values);
   for (int ch = 0; p->n_values && ch < d->data.c; ch++)
     data_moments(p->n_values, p->sums[ch], p->squares[ch], &out->mean[ch], &out->deviation[ch]);
-  return true;
 }
 
-const char *data_pictures_broken(const dataset *d, int i, const char **why) {
-  if (d->source != &source) return NULL;
+static const char *broken(const dataset *d, int i, const char **why) {
   const picture_set *const p = d->own;
   for (size_t at = 0; at < p->folder.n; at++) {
     if (!p->facts[at].why || i-- > 0) continue;
@@ -377,3 +371,11 @@ const char *data_pictures_broken(const dataset *d, int i, const char **why) {
   }
   return NULL;
 }
+
+const data_source data_pictures = {.is_mine = cvy_folder_is_one,
+                                   .open = open_pictures,
+                                   .fetch = fetch,
+                                   .close = close_pictures,
+                                   .fits = true,
+                                   .facts = facts,
+                                   .broken = broken};

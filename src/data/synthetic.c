@@ -6,7 +6,7 @@
 #include "src/base/mem.h"
 #include "src/base/rng.h"
 #include "src/base/text.h"
-#include "src/data/dataset.h"
+#include "src/data/data_sources.h"
 
 enum { SYNTHETIC_N = 6000, SYNTHETIC_CLASSES = 10, GRID = 5 };
 
@@ -103,10 +103,6 @@ fail:
   return status;
 }
 
-static void close_nothing(dataset *d) { (void)d; }
-
-static const data_source source = {.fetch = fetch, .close = close_nothing};
-
 /* "1x2x3" → out, each 1..CVY_MAX_SIDE. */
 static bool parse_sides(char *text, int64_t out[3]) {
   char *at = text;
@@ -121,7 +117,13 @@ static bool parse_sides(char *text, int64_t out[3]) {
 }
 
 /* spec: "synthetic[:N[:HxWxC]]" */
-cvy_status data_open_synthetic(dataset *d, const char *spec) {
+static bool is_mine(const char *spec) {
+  static const char name[] = "synthetic";
+  const size_t n = sizeof name - 1;
+  return strncmp(spec, name, n) == 0 && (spec[n] == ':' || !spec[n]);
+}
+
+static cvy_status open_images(dataset *d, const char *spec) {
   cvy_status status = CVY_OK;
   int64_t n = SYNTHETIC_N, sides[3] = {28, 28, 1};
   char *copy = cvy_strdup(spec);
@@ -138,7 +140,6 @@ cvy_status data_open_synthetic(dataset *d, const char *spec) {
   d->w = (int)sides[1];
   d->c = (int)sides[2];
   d->data.classes = d->params.classes ? d->params.classes : SYNTHETIC_CLASSES;
-  d->source = &source;
   d->raw[CVY_SET_OF_TRAIN].n = (int)n;
   d->raw[CVY_SET_OF_TEST].n = (int)(n / 6 + 1);
   CVY_TRY(data_check_memory(d, spec, CVY_E_ARGUMENT));
@@ -147,3 +148,5 @@ fail:
   cvy_free(copy);
   return status;
 }
+
+const data_source data_synthetic = {.is_mine = is_mine, .open = open_images, .fetch = fetch};
