@@ -87,6 +87,8 @@ typedef struct cvy_tcp {
 
 /* ---- tcp_io.c ---- */
 void *cvy_tcp_io_main(void *link);
+
+/* ---- tcp_lose.c ---- */
 /* The I/O thread has something new to do. */
 void cvy_tcp_wake(cvy_tcp *t) CVY_HOLDS(t->lock);
 /* The node is lost: ends the round, wakes all waits. why: for the log; NULL: without a message. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The inside of a plan's making, for plan.c (steps, storages, gradients), plan_units.c and plan_segments.c. */
+ * The inside of a plan's making, for plan.c and the files of its parts. */
 #ifndef CVY_NN_PLAN_PARTS_H
 #define CVY_NN_PLAN_PARTS_H
 
@@ -22,7 +22,7 @@ typedef struct cvy_planner {
 
 /* [plan_units.c] Counts consumers, makes the units, and finds out which are trained and which are deferred. */
 cvy_status cvy_plan_make_units(cvy_planner *planner);
-/* [plan.c] Everything behind the units, for the segments that there are. */
+/* [plan_schedule.c] Everything behind the units, for the segments that there are. */
 void cvy_plan_lay_out(cvy_planner *planner);
 /* [plan_segments.c] Takes the segments with the least peak, or one, and lays everything out for them. The plan is laid
  * out for one segment. */
