@@ -63,9 +63,6 @@ cvy_status cvy_chain_start(cvy_chain *chain);
 void cvy_chain_stop(cvy_chain *chain);
 void cvy_chain_destroy(cvy_chain **chain);
 
-/* The pieces of a step's parcels, in the order in which they cross; how many. bytes: of each; NULL: not asked for. The
- * running sums of batch normalisation are one. piece: as above. */
-int cvy_chain_pieces(const cvy_layout *layout, size_t piece, size_t *bytes);
 /* Units of a step: its parcels in the order in which they cross, then the sums. */
 int cvy_chain_parcels(const cvy_chain *chain);
 int cvy_chain_parcel_at(const cvy_chain *chain, int unit);

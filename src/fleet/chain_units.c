@@ -2,7 +2,7 @@
 #include "src/fleet/chain_units.h"
 
 #include "src/base/mem.h"
-#include "src/fleet/chain.h"
+#include "src/protocol/ledger.h"
 
 static size_t piece_floats(size_t piece) { return piece > 0 ? piece : CVY_CHAIN_PIECE; }
 

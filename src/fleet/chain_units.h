@@ -35,6 +35,9 @@ typedef struct cvy_chain_units {
 cvy_status cvy_chain_units_init(cvy_chain_units *out, const cvy_layout *layout, size_t piece, int n_devices);
 void cvy_chain_units_end(cvy_chain_units *units);
 
+/* The pieces of a step's parcels, in the order in which they cross; how many. bytes: of each; NULL: not asked for. The
+ * running sums of batch normalisation are one. */
+int cvy_chain_pieces(const cvy_layout *layout, size_t piece, size_t *bytes);
 /* The parcel that is unit u. */
 int cvy_chain_units_parcel(const cvy_layout *layout, int u);
 /* Piece i is floats [*at, *at + *size) of the unit. */
