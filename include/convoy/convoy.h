@@ -27,16 +27,17 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* The version of this interface. MAJOR changes when programs have to be changed, MINOR when they have to be compiled
- * again (members of structs or values were added), PATCH otherwise. */
-#define CVY_API_VERSION_MAJOR 0
-#define CVY_API_VERSION_MINOR 4
+/* The version of this interface, which is the release's. MAJOR changes when programs have to be changed or compiled
+ * again (functions have gone, members of structs were added or moved) and is the number in the library's soname, MINOR
+ * when functions, types or values were added, PATCH otherwise. */
+#define CVY_API_VERSION_MAJOR 1
+#define CVY_API_VERSION_MINOR 0
 #define CVY_API_VERSION_PATCH 0
 #define CVY_API_VERSION (10000 * CVY_API_VERSION_MAJOR + 100 * CVY_API_VERSION_MINOR + CVY_API_VERSION_PATCH)
-/* CVY_API_VERSION of the library found at run time. It fits the calling program if cvy_api_version() / 100 ==
- * CVY_API_VERSION / 100. Any thread. */
+/* CVY_API_VERSION of the library found at run time. It fits the calling program if MAJOR is the same (cvy_api_version()
+ * / 10000 == CVY_API_VERSION_MAJOR) and cvy_api_version() >= CVY_API_VERSION. Any thread. */
 int cvy_api_version(void);
-/* The version of the release, of program and library alike: "0.1.0"; borrowed. Any thread. */
+/* The version of the release, of program and library alike: "1.0.0-rc1"; borrowed. Any thread. */
 const char *cvy_version(void);
 #ifdef __cplusplus
 }

@@ -145,7 +145,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "usage: %s hand|train FOLDER [DATA [STEPS]]\n", argv[0]);
     return 2;
   }
-  if (cvy_api_version() / 100 != CVY_API_VERSION / 100) {
+  if (cvy_api_version() / 10000 != CVY_API_VERSION_MAJOR || cvy_api_version() < CVY_API_VERSION) {
     fprintf(stderr, "this program is to be compiled again: the library is another one\n");
     return 1;
   }

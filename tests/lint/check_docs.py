@@ -123,7 +123,7 @@ def check_links():
                 faults.append(f"{page}: {command}: does not find one line")
     if read("README.md").count("\n") > README_LINES:
         faults.append(f"README.md: more than {README_LINES} lines: the long parts belong to doc/")
-    version = re.search(r"version: '([\d.]+)'", read("meson.build")).group(1)
+    version = re.search(r"version: '([^']+)'", read("meson.build")).group(1)
     if f"\n## [{version}]" not in read("CHANGELOG.md"):
         faults.append(f"CHANGELOG.md: has no section of {version}, the version of meson.build")
     return faults
