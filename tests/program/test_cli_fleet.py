@@ -152,13 +152,13 @@ def test_fleet(at):
 def test_fleet_screens(at):
     """Each node shows its own part: as lines, with --quiet not at all, and in a terminal of 80 columns by the bar of its own devices."""
     folder, device = at(""), first_device()
-    args = [*BASE, "--devices", f"{device}*2", "--shares", "20,20,14,10", "--epochs", "3"]  # the last batch of an epoch has 60 images
+    args = [*BASE, "--devices", f"{device}*2", "--shares", "20,20,14,10", "--epochs", "3"]  # the last batch of an epoch has 60 images: the lines show a whole one's shares
     ends = fleet(2, args, folder)
     all_done(ends, "screens")
-    for words in ("node 1 of 2: 24 of 64 images a step, on ", "epoch 1/3 loss ", "epoch 3/3 loss ", "#0 ", ": 13 images, ", ": 9 images, ", " img/s"):
+    for words in ("node 1 of 2: 24 of 64 images a step, on ", "epoch 1/3 loss ", "epoch 3/3 loss ", "#0 ", ": 14 images, ", ": 10 images, ", " img/s"):
         check(words in ends[1][1], f"lines: node 1 has not shown {words!r}: {ends[1][1]}")
-    check(": 19 images, " not in ends[1][1] and "train loss" not in ends[1][1], f"lines: node 1 shows node 0's: {ends[1][1]}")
-    check(": 19 images, " in ends[0][1] and ": 13 images, " not in ends[0][1], f"lines: node 0 shows {ends[0][1]}")
+    check(": 20 images, " not in ends[1][1] and "train loss" not in ends[1][1], f"lines: node 1 shows node 0's: {ends[1][1]}")
+    check(": 20 images, " in ends[0][1] and ": 14 images, " not in ends[0][1], f"lines: node 0 shows {ends[0][1]}")
     ends = fleet(2, [*args, "--quiet"], folder)
     check(ends[1][1] == "", f"--quiet: node 1 has printed {ends[1][1]}")
     ports = unused_ports(2)

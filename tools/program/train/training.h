@@ -32,6 +32,7 @@ typedef struct training {
   bool writes;                /* this process prints and writes files */
   long changes[MOST_CHANGES]; /* first steps with other shares, of --split auto */
   int n_changes;
+  int most_images; /* of a step so far: an epoch's last one may have fewer */
   int *shares; /* as they were chosen, one per device of the run: others are those of a team that has lost devices */
   uint64_t built_ns; /* that kernels had been compiled for when it began */
   uint64_t start_ns; /* CLOCK_MONOTONIC, close to the start of the process */

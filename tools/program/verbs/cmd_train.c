@@ -108,24 +108,33 @@ static void say_own_share(const training *t) {
                 own, (long long)t->options->batch, t->labels);
 }
 
+/* Shares for the lines of devices: of a whole batch. NULL for a short one, the last of an epoch: the lines keep those
+ * of the step before. */
+static const int *usual_shares(training *t, const cvy_step_result *step, const int *own_shares) {
+  if (step->images < t->most_images) return NULL;
+  t->most_images = step->images;
+  return own_shares;
+}
+
 static int on_step(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr) {
   training *const t = user;
   progress_wait_end();
   take_over(t);
   begin(t, epoch);
   const int *const shares = step->shares + (t->fleet ? cvy_fleet_first_device(t->fleet) : 0);
-  watch_devices(t->watch, shares, WATCH_MS);
+  const int *const usual = usual_shares(t, step, shares);
+  watch_devices(t->watch, usual, WATCH_MS);
   const progress_device *unused;
-  (void)device_watch_look(t->epoch_watch, shares, INFINITY, &unused);
+  (void)device_watch_look(t->epoch_watch, usual, INFINITY, &unused);
   progress_step(epoch, step->step, steps_per_epoch, step->loss, shown_images(t, step, shares), step->ms, measures(t));
   json_log_step(t->log, epoch, step, lr, train_devices(t));
   report_renew(t, false);
   return 0;
 }
 
-enum { ANSWERS_MOST = 1 << 26 }; /* probabilities that the answers of a page may be taken from: 256 MiB */
+enum { ANSWERS_MOST = 1 << 26 }; /* probabilities that the predictions of a page may be taken from: 256 MiB */
 
-/* The network's answers for the page; all nodes of a fleet keep them, since any of them may have to write it. */
+/* The network's predictions for the page; all nodes of a fleet keep them, since any of them may have to write it. */
 static void on_predictions(void *user, const cvy_train_predictions *answers) {
   training *const t = user;
   const cvy_data *const d = t->run.data;
@@ -142,7 +151,7 @@ static bool shows_predictions(const training *t) {
   const int64_t n = d->val.n > d->test.n ? d->val.n : d->test.n, classes = cvy_net_classes(t->run.net);
   if (!t->options->report || t->options->no_eval) return false;
   if (n * classes <= ANSWERS_MOST) return true;
-  program_warn("--report: without the answers: %lld images and %lld classes are more than %d probabilities",
+  program_warn("--report: without predictions: %lld images and %lld classes are more than %d probabilities",
                (long long)n, (long long)classes, ANSWERS_MOST);
   return false;
 }
