@@ -192,7 +192,7 @@ def test_report_live(at):
     check_page(page, "resumed")
     check(f"<b>{last + 2}</b><span>epochs" in page and f"<b>{10 * (last + 2)}</b><span>steps" in page, "all steps and epochs")
     expect(0, "report", at("a.jsonl"), "--out", at("b.html"))
-    check("Answers to the" in page, "the answers")
+    check("Predictions for the" in page, "the predictions")
     cut = lambda text: re.sub(r"<h1>.*?</p>|<section>.*?</section>\n", "", text, flags=re.S)  # the log has no answers
     check(cut(read(at("b.html"))) == cut(page), "the same from the log")
 
@@ -238,7 +238,7 @@ def write_coloured(folder):
 
 def numbers(page, of):
     """The numbers of the answers to a set, row by row: those of a row's cells."""
-    section = re.search(rf"<section>\n<h2>Answers to the \d+ {of} images.*?</section>", page, re.S)[0]
+    section = re.search(rf"<section>\n<h2>Predictions for the \d+ {of} images.*?</section>", page, re.S)[0]
     matrix = re.search(r'<table class="matrix">.*?</table>', section, re.S)
     rows = re.findall(r"<tr><th class=\"r\">.*?</tr>", matrix[0], re.S) if matrix else []
     cells = [[0 if cell == "·" else int(cell) for cell in re.findall(r"<td[^>]*>([\d·]+)", row)] for row in rows]

@@ -124,7 +124,7 @@ static bool matrix_print(const class_predictions *a, FILE *out) {
   const int column = wide > 8 ? 8 : wide;
   const int left = COLUMNS - (column + 1) * a->classes;
   const int names = name < left ? name : left;
-  fprintf(out, "confusion: rows are the classes, columns the answers\n%*s", names, "");
+  fprintf(out, "confusion: rows are the classes, columns the predictions\n%*s", names, "");
   for (int j = 0; j < a->classes; j++) {
     const char *const text = class_name(a->names, j, room);
     const int n = width(text) < column ? width(text) : column;

@@ -74,7 +74,7 @@ static bool put_matrix(FILE *out, const class_predictions *a, const int *found, 
     n_none += found[i] < 0;
     counts[a->samples->labels[i] * columns + (found[i] < 0 ? classes : found[i])]++;
   }
-  fputs("<div class=\"scroll\"><table class=\"matrix\"><tr><th class=\"soft\">class ↓ answer →", out);
+  fputs("<div class=\"scroll\"><table class=\"matrix\"><tr><th class=\"soft\">class ↓ prediction →", out);
   for (int j = 0; j < classes + (n_none > 0); j++) {
     fputs("<th class=\"v\"><span>", out);
     if (j < classes) put_class(out, a, j);
@@ -143,7 +143,7 @@ static bool put_classes(FILE *out, const class_predictions *a, const cvy_class_r
   const int n = class_order(results, a->classes, CLASSES_MOST, order, &all);
   if (n < all) fprintf(out, "<p>The %d worst of %d classes, by F1:</p>\n", n, all);
   fputs(
-      "<div class=\"scroll tall\"><table><tr><th>class<th class=\"n\">images<th class=\"n\">answered<th "
+      "<div class=\"scroll tall\"><table><tr><th>class<th class=\"n\">images<th class=\"n\">predicted<th "
       "class=\"n\">right<th class=\"n\">precision<th class=\"n\">recall<th class=\"n\">F1</tr>\n",
       out);
   for (int k = 0; k < n; k++) {
@@ -213,7 +213,7 @@ static bool put_worst(FILE *out, const class_predictions *a, int h, int w, int c
   const bool shown = c == 1 || c == 3;
   bool ok = true;
   if (n == 0) return true;
-  fputs("<h3>Worst answers: the image's class is thought least likely</h3>\n", out);
+  fputs("<h3>Worst predictions: lowest probability of the image's class</h3>\n", out);
   if (!shown) fprintf(out, "<p class=\"soft\">The images have %d channels; pictures have 1 or 3.</p>\n", c);
   fputs("<div class=\"worst\">\n", out);
   for (int i = 0; i < n && ok; i++) {
@@ -223,7 +223,7 @@ static bool put_worst(FILE *out, const class_predictions *a, int h, int w, int c
     put_class(out, a, worst[i].label);
     if (isfinite(worst[i].of_label)) fprintf(out, "</b> %.2g<br>", (double)worst[i].of_label);
     else fputs("</b><br>", out);
-    if (worst[i].answer < 0) fputs("no answer", out);
+    if (worst[i].answer < 0) fputs("no prediction", out);
     else {
       fputs("taken for <b>", out);
       put_class(out, a, worst[i].answer);
@@ -242,7 +242,7 @@ static bool put_section(FILE *out, const class_predictions *a, const int *found,
   for (int i = 0; i < a->classes; i++) correct += results[i].correct;
   for (int i = 0; i < a->samples->n; i++) none += found[i] < 0;
   fprintf(out, "<p>%d of %d are right (%.4f)", correct, a->samples->n, (double)correct / a->samples->n);
-  if (none) fprintf(out, "; %d have no answer: the outputs are not finite", none);
+  if (none) fprintf(out, "; %d have no prediction: the outputs are not finite", none);
   fputs(".</p>\n", out);
   const bool ok = a->classes <= MATRIX_MOST ? put_matrix(out, a, found, results) : put_pairs(out, a, found, results);
   return ok && put_classes(out, a, results);
@@ -256,7 +256,7 @@ char *predictions_html(const class_predictions *a, const char *set, int epoch, i
   cvy_class_result *const results = class_results(a);
   bool ok = out && found && results;
   if (ok) {
-    fprintf(out, "<section>\n<h2>Answers to the %d %s images, epoch %d</h2>\n", a->samples->n, set, epoch + 1);
+    fprintf(out, "<section>\n<h2>Predictions for the %d %s images, epoch %d</h2>\n", a->samples->n, set, epoch + 1);
     ok = put_section(out, a, found, results) && put_worst(out, a, h, w, c);
     fputs("</section>\n", out);
   }

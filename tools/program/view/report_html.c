@@ -498,7 +498,7 @@ void live_report_predictions(live_report *report, const class_predictions *answe
   char **const place = set == CVY_SET_VAL ? &report->sections.validation : &report->sections.test;
   free(*place);
   *place = predictions_html(answers, set == CVY_SET_VAL ? "validation" : "test", epoch, data->h, data->w, data->c);
-  if (!*place) program_warn("the page of --report goes without the answers of epoch %d: out of memory", epoch + 1);
+  if (!*place) program_warn("the page of --report goes without the predictions of epoch %d: out of memory", epoch + 1);
 }
 
 bool live_report_is_due(const live_report *r, bool epoch_ended) {
