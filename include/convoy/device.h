@@ -60,7 +60,8 @@ int cvy_devices_abandoned(void);
  * system that is probably missing; device files that are missing or that this user may not open. NUL-terminated, cut at
  * out_bytes. */
 void cvy_device_missing_drivers(const cvy_device_list *list, char *out, size_t out_bytes);
-/* How to get a driver on this system, in five lines; NUL-terminated, cut at out_bytes. */
+/* How to get a driver on this system, in five lines; NUL-terminated, cut at out_bytes. "": drivers are installed, and a
+ * variable that cvy_device_missing_drivers names hides them. */
 void cvy_device_advice(char *out, size_t out_bytes);
 
 /* Libraries found at run time, one per line: "CLBlast: libclblast.so.1" or "clFFT: not found (…)". NUL-terminated,

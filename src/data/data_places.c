@@ -68,7 +68,8 @@ fail:
 /* The entries of a folder, as far as they say what it is. */
 typedef struct content {
   bool has_picture; /* it is a class, or a part of one */
-  bool has_folder, has_train, has_other_part;
+  bool has_train, has_other_part;
+  int n_folders;
 } content;
 
 /* An entry of `dir` is a folder, in the end of a link, too: its path. */
@@ -87,7 +88,7 @@ static content look_at(const char *dir, bool whole) {
     found.has_picture |= cvy_name_kind_of(name) != CVY_NAME_OTHER;
     if (!is_folder(dir, d, entry, path)) continue;
     const int set = cvy_folder_set_of(name);
-    found.has_folder = true;
+    found.n_folders++;
     if (set == CVY_SET_OF_TRAIN) found.has_train |= cvy_folder_is_one(path);
     else if (set >= 0) found.has_other_part = true;
   }
@@ -106,13 +107,14 @@ static cvy_status look_below(places *p, const char *dir, int depth) {
     const int places_before = p->n;
     const char *const pickles_before = p->pickles;
     if (!in.has_picture) {
+      const bool is_train = in.has_train && (in.has_other_part || in.n_folders == 1);
       const data_source *const source = data_source_of_files(path);
-      if (source || (in.has_train && in.has_other_part)) CVY_TRY(add_place(p, path, source));
+      if (source || is_train) CVY_TRY(add_place(p, path, source));
       else CVY_TRY(note_pickles(p, path));
-      if (p->n == places_before && in.has_folder && depth > 1) CVY_TRY(look_below(p, path, depth - 1));
+      if (p->n == places_before && in.n_folders && depth > 1) CVY_TRY(look_below(p, path, depth - 1));
     }
     const bool is_known = p->n > places_before || p->pickles != pickles_before;
-    if (!is_known && (in.has_picture || in.has_folder)) p->has_classes = true;
+    if (!is_known && (in.has_picture || in.n_folders)) p->has_classes = true;
   }
 fail:
   if (d) closedir(d);
@@ -135,7 +137,7 @@ cvy_status data_find_place(const char *dir, char **out) {
   *out = NULL;
   const content own = look_at(dir, true);
   CVY_TRY(note_pickles(&p, dir));
-  if (!p.pickles && !own.has_train && own.has_folder) CVY_TRY(look_below(&p, dir, DEPTH));
+  if (!p.pickles && !own.has_train && own.n_folders) CVY_TRY(look_below(&p, dir, DEPTH));
   if (p.pickles) add_cure(&cure, &p);
   CVY_REQUIRE(!cure.failed && !p.list.failed, CVY_E_MEMORY, "no memory for the names of files");
   CVY_REQUIRE(!p.pickles || p.n > 0, CVY_E_FORMAT, "%s", cvy_text_get(&cure));

@@ -273,32 +273,25 @@ static void add_bytes(cvy_text *text, const char *name) {
   for (; *name; name++) cvy_text_add(text, " %02x", (unsigned char)*name);
 }
 
-/* A class of the training set that another set lacks, when it is the only one with a name beyond ASCII: it may be the
- * same name in the other of Unicode's forms, as archives of macOS have it. NULL: there is none, or several. */
-static const char *find_lookalike(const cvy_folder *f, const names *others) {
-  const char *only = NULL;
-  for (int i = 0; i < f->n_classes; i++) {
-    const char *const name = f->classes[i];
-    bool is_there = is_ascii(name);
-    for (size_t k = 0; k < others->n && !is_there; k++) is_there = strcmp(name, others->at[k]) == 0;
-    if (is_there) continue;
-    if (only) return NULL;
-    only = name;
-  }
-  return only;
-}
-
-static cvy_status refuse_class(const cvy_folder *f, const char *full, const char *train, const names *here,
-                               const char *name) {
+/* The training set has a class of this name in the other of Unicode's forms, as archives of macOS have it: both names
+ * look the same. Or it has none like it. */
+static cvy_status refuse_class(const cvy_folder *f, const char *full, const char *train, const char *name) {
   cvy_text bytes = {0};
-  const char *const other = is_ascii(name) ? NULL : find_lookalike(f, here);
+  const char *other = NULL;
+  for (int i = 0; i < f->n_classes && !is_ascii(name) && !other; i++)
+    if (cvy_folder_names_look_alike(f->classes[i], name)) other = f->classes[i];
   if (other) {
-    cvy_text_add(&bytes, "; '%s' there has other bytes, which may look the same (Unicode's forms NFC and NFD):", other);
-    add_bytes(&bytes, other);
-    cvy_text_add(&bytes, ", and here:");
+    cvy_text_add(&bytes, "in %s it is", full);
     add_bytes(&bytes, name);
+    cvy_text_add(&bytes, ", in %s/%s", f->dir, train);
+    add_bytes(&bytes, other);
+    cvy_log_error(
+        "class '%s' has two names that look alike with different bytes (Unicode's forms NFC and NFD): %s; "
+        "rename one",
+        name, cvy_text_get(&bytes));
+  } else {
+    cvy_log_error("%s has the class '%s', which %s/%s does not have", full, name, f->dir, train);
   }
-  cvy_log_error("%s has the class '%s', which %s/%s does not have%s", full, name, f->dir, train, cvy_text_get(&bytes));
   cvy_text_clear(&bytes);
   return CVY_E_FORMAT;
 }
@@ -344,7 +337,7 @@ static cvy_status list_set(cvy_folder *f, const char *below, int set, const char
     const char *const name = set == CVY_SET_OF_TRAIN ? f->classes[i] : classes.at[i];
     const int label = find_class(f, name);
     const size_t before = f->n;
-    if (label < 0) CVY_TRY(refuse_class(f, full, train, &classes, name));
+    if (label < 0) CVY_TRY(refuse_class(f, full, train, name));
     path = join(below, name);
     CVY_REQUIRE(path, CVY_E_MEMORY, "no memory for the names of files");
     CVY_TRY(list_class(f, path, set, label));
@@ -373,21 +366,36 @@ static bool has_folders(const cvy_folder *f, const char *below) {
   return has;
 }
 
+/* The name of the one folder in `below` that is not hidden → *only, cvy_free; NULL: there is none, or several. */
+static cvy_status find_only(const cvy_folder *f, const char *below, char **only) {
+  cvy_status status = CVY_OK;
+  names inside = {0};
+  size_t n = 0, at = 0;
+  char *const full = join(f->dir, below);
+  *only = NULL;
+  CVY_REQUIRE(full, CVY_E_MEMORY, "no memory for the names of files");
+  CVY_TRY(read_folder(full, &inside, NULL));
+  for (size_t i = 0; i < inside.n; i++)
+    if (!cvy_folder_is_hidden(inside.at[i])) n++, at = i;
+  if (n == 1) *only = cvy_strdup(inside.at[at]);
+  CVY_REQUIRE(n != 1 || *only, CVY_E_MEMORY, "no memory for the names of files");
+fail:
+  names_clear(&inside);
+  cvy_free(full);
+  return status;
+}
+
 /* The folder of a part, or the one in it if archives have nested it ("seg_train/seg_train/CLASS"). cvy_free. */
 static cvy_status innermost(const cvy_folder *f, const char *name, int set, char **out) {
   cvy_status status = CVY_OK;
-  names inside = {0};
-  char *full = NULL, *next = NULL;
+  char *only = NULL, *next = NULL;
   *out = cvy_strdup(name);
   for (bool again = true; again;) {
-    CVY_REQUIRE(*out && (full = join(f->dir, *out)), CVY_E_MEMORY, "no memory for the names of files");
-    CVY_TRY(read_folder(full, &inside, NULL));
-    size_t n = 0, at = 0;
-    for (size_t i = 0; i < inside.n; i++)
-      if (!cvy_folder_is_hidden(inside.at[i])) n++, at = i;
-    again = n == 1 && cvy_folder_set_of(inside.at[at]) == set;
+    CVY_REQUIRE(*out, CVY_E_MEMORY, "no memory for the names of files");
+    CVY_TRY(find_only(f, *out, &only));
+    again = only && cvy_folder_set_of(only) == set;
     if (again) {
-      next = join(*out, inside.at[at]);
+      next = join(*out, only);
       CVY_REQUIRE(next, CVY_E_MEMORY, "no memory for the names of files");
       again = has_folders(f, next);
     }
@@ -396,13 +404,11 @@ static cvy_status innermost(const cvy_folder *f, const char *name, int set, char
       *out = next;
       next = NULL;
     }
-    names_clear(&inside);
-    cvy_free(full);
-    full = NULL;
+    cvy_free(only);
+    only = NULL;
   }
 fail:
-  names_clear(&inside);
-  cvy_free(full);
+  cvy_free(only);
   cvy_free(next);
   return status;
 }
@@ -426,10 +432,16 @@ fail:
 /* train: the training set's folder, which is listed already, once it is. */
 static cvy_status list_part(cvy_folder *f, const char *name, int set, char **train) {
   cvy_status status = CVY_OK;
-  char *part = NULL;
+  char *part = NULL, *only = NULL;
   CVY_TRY(innermost(f, name, set, &part));
   if (set != CVY_SET_OF_TRAIN && !has_folders(f, part)) {
     cvy_log_warning("%s/%s is left out: without a folder for each class its files have no labels", f->dir, part);
+    goto fail;
+  }
+  CVY_TRY(find_only(f, part, &only));
+  if (set != CVY_SET_OF_TRAIN && only && find_class(f, only) < 0 && cvy_folder_says_no_class(only)) {
+    cvy_log_warning("%s/%s is left out: its one folder, '%s', is no class, so its files have no labels", f->dir, part,
+                    only);
     goto fail;
   }
   CVY_TRY(list_set(f, part, set, *train ? *train : part));
@@ -439,6 +451,7 @@ static cvy_status list_part(cvy_folder *f, const char *name, int set, char **tra
   }
 fail:
   cvy_free(part);
+  cvy_free(only);
   return status;
 }
 

@@ -98,3 +98,85 @@ bool cvy_folder_is_hidden(const char *name) {
     if (strcasecmp(name, of_systems[i]) == 0) return true;
   return false;
 }
+
+bool cvy_folder_says_no_class(const char *name) {
+  static const char *const unknown[] = {"all", "none", "nolabel", "unclassified", "unknown", "unlabeled", "unlabelled"};
+  for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+    if (strcasecmp(name, unknown[i]) == 0) return true;
+  size_t n;
+  bool has_word = false;
+  for (const char *word = name; (word = next_word(word, &n)); word += n) {
+    if (part_of_word(word, n) == NO_PART) return false;
+    has_word = true;
+  }
+  return has_word;
+}
+
+/* ---- names that look alike ---- */
+
+enum {
+  SYLLABLES = 0xac00,
+  N_SYLLABLES = 11172,
+  LEADS = 0x1100,
+  VOWELS = 0x1161,
+  N_VOWELS = 21,
+  TAILS = 0x11a7,
+  N_TAILS = 28
+};
+
+/* The next character of *at, which goes behind it; 0: the end. A byte that is no UTF-8 is a character by itself. */
+static unsigned next_character(const char **at) {
+  const unsigned char *const p = (const unsigned char *)*at;
+  if (!*p) return 0;
+  const int more = *p >= 0xf0 ? 3 : *p >= 0xe0 ? 2 : *p >= 0xc2 ? 1 : 0;
+  unsigned c = more ? *p & (0x3f >> more) : *p;
+  for (int i = 1; i <= more; i++) {
+    if ((p[i] & 0xc0) != 0x80) {
+      ++*at;
+      return 0x110000 + *p;
+    }
+    c = c << 6 | (p[i] & 0x3f);
+  }
+  *at += 1 + more;
+  return more || *p < 0x80 ? c : 0x110000u + *p;
+}
+
+static bool is_mark(unsigned c) {
+  return (c >= 0x300 && c <= 0x36f) || (c >= 0x591 && c <= 0x5c7) || (c >= 0x64b && c <= 0x65f) || c == 0x93c ||
+         c == 0x3099 || c == 0x309a;
+}
+
+/* A letter, how many marks are behind it, and of a Korean syllable in parts the syllable. */
+typedef struct letter {
+  unsigned base;
+  int marks;
+} letter;
+
+static letter next_letter(const char **at) {
+  letter l = {next_character(at), 0};
+  const char *behind = *at;
+  const unsigned vowel = l.base >= LEADS && l.base < VOWELS ? next_character(&behind) - VOWELS : N_VOWELS;
+  if (vowel < N_VOWELS) {
+    l.base = SYLLABLES + ((l.base - LEADS) * N_VOWELS + vowel) * N_TAILS;
+    *at = behind;
+    const unsigned tail = next_character(&behind) - TAILS;
+    if (tail > 0 && tail < N_TAILS) l.base += tail, *at = behind;
+    return l;
+  }
+  behind = *at;
+  while (l.base && is_mark(next_character(&behind))) l.marks++, *at = behind;
+  return l;
+}
+
+bool cvy_folder_names_look_alike(const char *a, const char *b) {
+  const bool differ = strcmp(a, b) != 0;
+  for (letter x = {1, 0}, y = {1, 0}; x.base;) {
+    x = next_letter(&a);
+    y = next_letter(&b);
+    if (x.base == y.base && x.marks == y.marks) continue;
+    const letter whole = x.marks < y.marks ? x : y, apart = x.marks < y.marks ? y : x;
+    if (whole.marks == apart.marks || whole.base == apart.base || whole.base < 0x80 || whole.base > 0xffff)
+      return false;
+  }
+  return differ;
+}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The names of folders: parts of a set ("train", "Training", "seg_train", "validation_set"), folders that hold no
- * pictures of their own (hidden ones, those of systems and programs), and all others, which are classes. Pure. */
+ * pictures of their own (hidden ones, those of systems and programs), and all others, which are classes; names that
+ * look alike. Pure. */
 #ifndef CVY_DATA_FOLDER_NAMES_H
 #define CVY_DATA_FOLDER_NAMES_H
 
@@ -16,5 +17,12 @@ bool cvy_folder_sounds_like_part(const char *name);
 /* True for names that begin with a dot (.git, .ipynb_checkpoints) and for folders that systems make (__MACOSX, @eaDir,
  * lost+found, …). */
 bool cvy_folder_is_hidden(const char *name);
+/* True if a test set's one folder of this name holds pictures without labels: words that say only that it has pictures
+ * or a part of the set ("images", "test"), or that their class is not known ("unknown", "unlabeled"). */
+bool cvy_folder_says_no_class(const char *name);
+/* True if both names may look the same and their bytes differ: where one has a single character the other has a letter
+ * with the marks behind it (Unicode's forms NFC and NFD), or a Korean syllable's parts. Which letter and mark make the
+ * character is not looked up, but for Korean. */
+bool cvy_folder_names_look_alike(const char *a, const char *b);
 
 #endif

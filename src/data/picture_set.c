@@ -224,6 +224,21 @@ static void close_pictures(dataset *d) {
 
 /* ---- opening ---- */
 
+/* All pictures of the one class are in folders of its own folder: these may be the classes. */
+static void warn_of_one_class(const cvy_folder *f) {
+  const char *const name = f->classes[0];
+  const size_t length = strlen(name);
+  bool is_above = f->n > 0;
+  for (size_t i = 0; i < f->n && is_above; i++) {
+    const char *const path = f->items[i].path;
+    is_above = strncmp(path, name, length) == 0 && path[length] == '/' && strchr(path + length + 1, '/');
+  }
+  if (is_above)
+    cvy_log_warning("%s has one class alone, '%s': if the folders in it are the classes, name %s/%s", f->dir, name,
+                    f->dir, name);
+  else cvy_log_warning("%s has one class alone, '%s'", f->dir, name);
+}
+
 static void say_what_is_not_read(const cvy_folder *f) {
   if (f->n_unread)
     cvy_log_warning("%d picture%s of %s left out: none of JPEG, PNG, PGM and PPM; the first is %s", f->n_unread,
@@ -234,7 +249,7 @@ static void say_what_is_not_read(const cvy_folder *f) {
   if (f->n_hidden)
     cvy_log_info("%d hidden or system folder%s of %s left out; the first is %s", f->n_hidden,
                  f->n_hidden > 1 ? "s" : "", f->dir, f->hidden);
-  if (f->n_classes == 1) cvy_log_warning("%s has one class alone, '%s'", f->dir, f->classes[0]);
+  if (f->n_classes == 1) warn_of_one_class(f);
 }
 
 static cvy_status set_labels(dataset *d) {

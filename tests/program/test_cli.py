@@ -122,6 +122,10 @@ def test_errors(at):
         (["train", *base, "--learning-rate", "3"], "; --lr?"),
         (["train", *base, "--wd", "3"], "; --weight-decay?"),
         (["train", *base, "--gpus", "3"], "; --devices?"),
+        (["train", *base, "--batch_size", "3"], "--batch_size: no such option; --batch?"),
+        (["train", *base, "--learning_rate=3"], "--learning_rate: no such option; --lr?"),
+        (["train", *base, "--l2", "3"], "--l2: no such option; --weight-decay?"),
+        (["train", *base, "--mixup", "3"], "--mixup: no such option\n"),
         (["train", *base, "--tz", "3"], "--tz: no such option\n"),
         (["train", *base, "-x"], "-x: no such option"),
         (["train", *base, "--quiet=1"], "takes no value"),
@@ -448,7 +452,11 @@ def test_nodevice(at):
     """No OpenCL at all: exit 1, why, and what to install."""
     has_usual = bool(glob.glob("/etc/OpenCL/vendors/*.icd"))
     why = "(OCL_ICD_VENDORS) has no .icd file" + ("; without the variable the " if has_usual else ": no OpenCL driver is installed.")
-    expect(1, "devices", err=("No usable OpenCL device", "  any CPU      "), out="missing: " + NO_DEVICE["OCL_ICD_VENDORS"] + " " + why, env=NO_DEVICE)
+    advice = why if has_usual else "  any CPU      "  # the drivers that are there are not to be installed
+    done = expect(1, "devices", err=("No usable OpenCL device. ", advice), out="missing: " + NO_DEVICE["OCL_ICD_VENDORS"] + " " + why, env=NO_DEVICE)
+    check(("  any CPU      " in done.stderr) != has_usual, "advice to install where nothing is installed", done)
+    both = call(["sh", "-c", f"'{CONVOY}' devices 2>&1"], env=NO_DEVICE).stdout
+    check(both.index("missing: ") < both.index("No usable OpenCL device"), f"the reason comes before the advice: {both}")
     write(at("gone.icd"), "libconvoy-gone.so.1\n")
     dangling = {"OCL_ICD_VENDORS": at()}
     told = f"{at()}/gone.icd names a driver that cannot be loaded: libconvoy-gone.so.1: "
@@ -460,8 +468,9 @@ def test_nodevice(at):
     expect(1, "train", *SMALL[:4], err=f"convoy: warning: {at('nowhere')} (OCL_ICD_VENDORS) is not there", env={"OCL_ICD_VENDORS": at("nowhere")})
     no_tensors(at("w"))
     for verb in (["train", *SMALL[:4]], ["eval", "--weights", at("w"), *LENET[:4]], ["selftest"], ["tune"]):
-        done = expect(1, *verb, err=("no usable OpenCL device", why, "  any CPU      "), env=NO_DEVICE)
+        done = expect(1, *verb, err=("no usable OpenCL device", why, advice), env=NO_DEVICE)
         check(done.stdout == "", "nothing on stdout", done)
+        check(("  any CPU      " in done.stderr) != has_usual, "advice to install where nothing is installed", done)
 
 
 # ---- with a device ----

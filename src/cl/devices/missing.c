@@ -33,6 +33,7 @@ typedef struct finding {
   const cvy_device_list *list;
   cvy_packages packages;
   bool wanted[VENDORS]; /* a card or a driver of it is there, and no device of it */
+  bool hidden;          /* by a variable: drivers that are installed */
   bool named_nvidia;    /* by an .icd file */
   bool unnamed_nvidia;  /* its driver's library is there, and no .icd file names it */
   char *out;
@@ -124,6 +125,7 @@ static int count_icd(finding *f, const char *folder) {
 /* Of OCL_ICD_VENDORS, which hides the usual folder. */
 static void tell_variable(finding *f, const char *asked, const char *what) {
   const int usual = count_icd(NULL, usual_folder);
+  f->hidden |= usual > 0;
   tell(f, "%s (OCL_ICD_VENDORS) %s", asked, what);
   if (usual > 0) tell(f, "; without the variable the %d of %s are used: unset OCL_ICD_VENDORS.\n", usual, usual_folder);
   else tell(f, ": no OpenCL driver is installed.\n");
@@ -156,6 +158,7 @@ static void look_at_pocl(finding *f) {
   for (int i = 0; i < f->list->n; i++)
     is_empty |= f->list->items[i].index < 0 && strstr(f->list->items[i].platform_name, "Portable Computing Language");
   if (!is_empty) return;
+  f->hidden |= devices || cache;
   if (devices)
     tell(f, "PoCL offers no device with POCL_DEVICES=%s: unset it, or set it to cpu (before PoCL 4: pthread).\n",
          *devices ? devices : "'' (set, but empty)");
@@ -304,4 +307,16 @@ void cvy_advice_in(const char *root, char *out, size_t out_bytes) {
 void cvy_device_missing_drivers(const cvy_device_list *list, char *out, size_t out_bytes) {
   cvy_missing_in("", list, out, out_bytes);
 }
-void cvy_device_advice(char *out, size_t out_bytes) { cvy_advice_in("", out, out_bytes); }
+
+void cvy_device_advice(char *out, size_t out_bytes) {
+  char reasons[512];
+  cvy_device_list *list = NULL;
+  if (out_bytes == 0) return;
+  out[0] = 0;
+  if (cvy_device_list_create(&list) != CVY_OK) return;
+  finding f = {.root = "", .list = list, .out = reasons, .out_bytes = sizeof reasons};
+  look_at_drivers(&f);
+  look_at_pocl(&f);
+  cvy_device_list_destroy(&list);
+  if (!f.hidden) cvy_advice_in("", out, out_bytes);
+}

@@ -309,23 +309,41 @@ const char *options_nearest(const char *word, const char *const *names, int n) {
   return starts == 1 ? start : nearest;
 }
 
-/* Options as other programs for training name them, and as this one does. */
+/* Options of this program, and as other programs for training name them, with '-' for '_'. */
 static const char *other_name(const char *name) {
-  static const char *const names[][2] = {
-      {"arch", "model"},         {"architecture", "model"},   {"backbone", "model"},        {"batch-size", "batch"},
-      {"bs", "batch"},           {"ckpt", "checkpoint"},      {"data-path", "data"},        {"dataset", "data"},
-      {"decay", "weight-decay"}, {"gpu", "devices"},          {"gpus", "devices"},          {"learning-rate", "lr"},
-      {"max-epochs", "epochs"},  {"mixup", "augment"},        {"n-epochs", "epochs"},       {"net", "model"},
-      {"network", "model"},      {"num-classes", "classes"},  {"num-epochs", "epochs"},     {"opt", "optimizer"},
-      {"output", "save"},        {"pretrained", "init-from"}, {"scheduler", "lr-schedule"}, {"wd", "weight-decay"}};
+  static const struct {
+    const char *name, *others;
+  } names[] = {
+      {"batch", "batch-size|bs|train-batch-size"},
+      {"checkpoint", "ckpt"},
+      {"classes", "num-classes"},
+      {"clip-norm", "clip-grad|clip-grad-norm|grad-clip"},
+      {"data", "data-path|dataset"},
+      {"devices", "cuda|device-ids|gpu|gpu-ids|gpus|num-gpus"},
+      {"epochs", "max-epochs|n-epochs|num-epochs|num-train-epochs"},
+      {"init-from", "finetune|pretrained|weights"},
+      {"lr", "base-lr|initial-lr|learning-rate"},
+      {"lr-schedule", "scheduler"},
+      {"max-steps", "iterations|iters|max-iter|steps"},
+      {"model", "arch|architecture|backbone|net|network"},
+      {"node", "rank"},
+      {"optimizer", "opt"},
+      {"patience", "early-stopping"},
+      {"resume", "resume-from|resume-from-checkpoint"},
+      {"save", "out|output|output-dir|save-dir|save-model|save-path"},
+      {"seed", "random-seed"},
+      {"size", "image-size|img-size|imgsz"},
+      {"warmup", "warmup-epochs"},
+      {"weight-decay", "decay|l2|wd"},
+  };
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (strcmp(names[i][0], name) == 0) return names[i][1];
+    if (choice_find(names[i].others, name) >= 0) return names[i].name;
   return NULL;
 }
 
 /* Explains why getopt_long did not know `word` ("--ephocs=3" or "-x"). */
 static int unknown_option(const option_table *table, const char *word, int letter) {
-  char name[64] = "";
+  char name[64] = "", dashed[sizeof name];
   if (strncmp(word, "--", 2) != 0) return options_error(table->verb, "-%c: no such option", letter);
   snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
   const char *nearest = NULL, *other = NULL;
@@ -342,12 +360,13 @@ static int unknown_option(const option_table *table, const char *word, int lette
     }
   }
   if (starts > 1) return options_error(table->verb, "--%s: could be --%s or --%s, write it out", name, nearest, other);
-  const char *const known = other_name(name);
+  for (size_t i = 0; i < sizeof name; i++) dashed[i] = name[i] == '_' ? '-' : name[i];
+  const char *const known = other_name(dashed);
   for (int i = 0; i < table->n_rows; i++) {
     const option_row *const row = &table->rows[i];
     if (row->kind == OPTION_GROUP || row->kind == OPTION_REFUSED) continue;
     const bool is_known = known && strcmp(known, row->name) == 0;
-    const int distance = is_known ? 0 : word_distance(name, row->name);
+    const int distance = is_known ? 0 : word_distance(dashed, row->name);
     const size_t length = strlen(row->name) < strlen(name) ? strlen(row->name) : strlen(name);
     if (distance < best && 2 * distance <= (int)length) {
       best = distance;

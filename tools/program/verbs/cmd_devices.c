@@ -188,7 +188,8 @@ int cmd_devices(int argc, char **argv) {
   }
   if (usable == 0) {
     cvy_device_advice(advice, sizeof advice);
-    fprintf(stderr, "No usable OpenCL device. %s", advice);
+    fflush(stdout); /* the lines on missing drivers come first */
+    fprintf(stderr, "No usable OpenCL device. %s", advice[0] ? advice : missing);
   }
   cvy_devices_destroy(&chosen);
   cvy_device_list_destroy(&list);
