@@ -103,10 +103,13 @@ static const kind *kind_of_zip(head h) {
   return &zip;
 }
 
-/* ModelProto's first field is ir_version, a small number; one of the next is a text or the graph. */
+/* ModelProto's first field is ir_version, a small number; the next is the producer's name, the graph or the version of
+ * the operators. TensorFlow's saved models and Core ML's models begin alike, with a message where the name stands. */
 static bool is_onnx(head h, const char *path) {
-  return h.n > 3 && h.bytes[0] == 0x08 && h.bytes[1] >= 1 && h.bytes[1] <= 32 &&
-         (ends_with(path, ".onnx") || h.bytes[2] == 0x12 || h.bytes[2] == 0x3a || h.bytes[2] == 0x42);
+  if (h.n < 4 || h.bytes[0] != 0x08 || h.bytes[1] < 1 || h.bytes[1] > 32) return false;
+  bool is_name = h.bytes[2] == 0x12 && h.bytes[3] > 0 && h.bytes[3] < 0x80;
+  for (size_t i = 4; is_name && i < h.n && i < 4u + h.bytes[3]; i++) is_name = h.bytes[i] >= ' ' && h.bytes[i] < 0x7f;
+  return ends_with(path, ".onnx") || is_name || h.bytes[2] == 0x3a || h.bytes[2] == 0x42;
 }
 
 static bool is_safetensors(head h) {

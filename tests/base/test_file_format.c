@@ -55,6 +55,7 @@ CHECK_TEST(kinds) {
   memcpy(tar + 257, "ustar", 5);
   expect(tar, sizeof tar, "m.tar", false, "a tar archive", "tar xf 'm.tar'");
   expect(BYTES("\10\7\22\7pytorch"), "net.onnx", false, "an ONNX file", "--model 'net.onnx'");
+  expect(BYTES("\10\7\22\4CNTK\032"), "net", false, "an ONNX file", "--model 'net'");
   expect(BYTES("\x10\0\0\0\0\0\0\0{\"a\":{}}        "), "w.onnx", true, "a safetensors file", "--weights");
 }
 
@@ -68,6 +69,8 @@ CHECK_TEST(right_ones) {
     assert_false(cvy_file_format(right[i], 12, "w.safetensors", false, &text));
   assert_false(cvy_file_format("\10\7\22\7pytorch", 11, "net.onnx", true, &text));
   assert_false(cvy_file_format("", 0, "w", false, &text));
+  assert_false(cvy_file_format("\10\1\22\232\1......", 11, "saved_model.pb", false, &text));
+  assert_false(cvy_file_format("\10\4\22\20\n\5....", 10, "m.mlmodel", false, &text));
   assert_false(cvy_file_format("\7", 1, "w", true, &text));
   cvy_text_clear(&text);
 }

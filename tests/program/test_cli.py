@@ -112,7 +112,12 @@ def test_errors(at):
         done = expect(2, "train", *base, option, value, err=(option, value, says, "convoy train --help"), env=NO_DEVICE)
         check(done.stdout == "", "wrong use writes nothing to stdout", done)
         check(done.stderr.startswith("convoy train: " + option), "the reason comes first", done)
+    with open(at("m.h5"), "wb") as f:
+        f.write(b"\x89HDF\r\n\x1a\n" + bytes(200))
+    write(at("m.pb"), "\x08\x01\x12")
     for args, says in [
+        (["train", "--model", at("m.h5"), *base[2:]], f"--model {at('m.h5')}: it is an HDF5 file"),
+        (["net", at("m.pb")], f"{at('m.pb')}: expected resnet18"),
         (["train"], "--model NAME is missing"),
         (["train", "--model", "lenet"], "--data DATA is missing"),
         (["train", *base, "stray"], "'stray'"),

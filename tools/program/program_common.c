@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "src/base/file.h"
+#include "src/base/file_format.h"
 #include "src/base/text.h"
 #include "tools/program/program_name.h"
 #include "tools/program/view/progress.h"
@@ -19,12 +20,28 @@
 
 const char *const program_models[PROGRAM_MODELS] = {"resnet18", "lenet", "resnet34", "resnet50"};
 
+/* The file of this name holds something else than a network → out: its kind, and the way to a network. */
+static bool name_kind(const char *path, char *out, size_t out_bytes) {
+  char head[CVY_FILE_FORMAT_BYTES];
+  cvy_text kind = {0};
+  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const ssize_t n = fd >= 0 ? read(fd, head, sizeof head) : -1;
+  if (fd >= 0) close(fd);
+  const bool is_known = n > 0 && cvy_file_format(head, (size_t)n, path, true, &kind) && !kind.failed;
+  if (is_known) snprintf(out, out_bytes, "%s", cvy_text_get(&kind));
+  cvy_text_clear(&kind);
+  return is_known;
+}
+
 const char *options_parse_model(const char *text, void *target) {
+  static char kind[1024]; /* of the last file that was refused; options are parsed by the main thread */
   bool known = cvy_onnx_is_file(text);
   for (int i = 0; i < PROGRAM_MODELS; i++) known = known || strcmp(text, program_models[i]) == 0;
   if (known) *(const char **)target = text;
-  return known ? NULL
-               : "expected resnet18, lenet, resnet34, resnet50, or the name of an ONNX file, which ends in .onnx";
+  return known                                ? NULL
+         : name_kind(text, kind, sizeof kind) ? kind
+                                              : "expected resnet18, lenet, resnet34, resnet50, or the name of an ONNX "
+                                                "file, which ends in .onnx";
 }
 
 cvy_status program_model_net(const char *model, const int64_t *input, int64_t classes, cvy_net **out) {
