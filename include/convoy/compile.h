@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Compiling kernels in processes of their own. Drivers compile one at a time in each process: a network's first step
- * would wait for one core. A program whose executable can also serve as a compiler has as many of them as there are
- * cores (on a GPU half as many, at most 8) fill the caches on the disk before the first step. A compiler that dies, or
- * does not end within 60 s, takes its own process along and not this one: the layers that would use the program take
- * another algorithm if they have one, which is logged as a warning, else the caller gets CVY_E_BUILD. */
+ * Compiling kernels in separate processes. A driver compiles one kernel at a time in each process, so a network's first
+ * step would wait for one core. A program whose executable can also serve as a compiler starts one compiler process for
+ * each core (for a GPU half as many, at most 8). They fill the caches on the disk before the first step. A compiler
+ * that crashes, or does not end within 60 s, ends only its own process. The layers that need its program then use
+ * another algorithm if they have one, with a warning; else the caller gets CVY_E_BUILD. */
 #ifndef CONVOY_COMPILE_H
 #define CONVOY_COMPILE_H
 
@@ -11,16 +11,15 @@
 extern "C" {
 #endif
 
-/* Says that this process's executable, started with `option` as its only argument, does nothing but call
- * cvy_compile_serve and exit with its result. Teams that are created later start it where kernels are missing in the
- * caches (NULL, or never called: they do not, and each kernel is compiled at its first launch). These processes end
- * when the kernels are compiled, and with this process. `option` is borrowed for the life of the process. Any
- * thread. */
+/* Declares that this process's executable, started with `option` as its only argument, calls cvy_compile_serve and
+ * exits with its result. Teams that are created later start it if kernels are missing in the caches. Without this call,
+ * or with NULL, each kernel is compiled at its first launch. The compiler processes end when the kernels are compiled,
+ * and with this process. `option` is borrowed for the life of the process. Any thread. */
 void cvy_compile_with(const char *option);
 
-/* Compiles the kernels that the process at the other end of the socket on standard input asks for, until that closes
- * it. Standard output and error are not used. 0, or 1 if standard input is no such socket. Call it before any other
- * function that uses devices. */
+/* Compiles the kernels that the process at the other end of the socket on standard input requests, until the socket is
+ * closed. Standard output and error are not used. Returns 0, or 1 if standard input is not such a socket. Call it
+ * before any other function that uses devices. */
 int cvy_compile_serve(void);
 
 #ifdef __cplusplus

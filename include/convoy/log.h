@@ -10,24 +10,21 @@ extern "C" {
 typedef enum cvy_log_level { CVY_LOG_ERROR, CVY_LOG_WARNING, CVY_LOG_INFO, CVY_LOG_DEBUG } cvy_log_level;
 
 /* `message` is one sentence or a few lines without a final newline, borrowed for the call.
- * The thread that has the message calls it: any thread of the library, without a lock that another one needs, and never
- * two threads at once for one log. The callback must not call the library. A thread that trains waits for it: it should
- * not block. */
+ * Any thread of the library may call it, without holding a lock that another thread needs; for one log never two
+ * threads at once. The callback must not call the library. It should not block: a training thread waits for it. */
 typedef void (*cvy_log_fn)(void *user, cvy_log_level level, const char *message);
 
-/* Sets the callback of the process's log, which every thread uses that has no other; NULL drops everything. `level`:
- * the
- * least urgent level that is delivered. Any thread. */
+/* Sets the callback of the process's log, the default log of every thread; NULL drops all messages. `level`: the least
+ * urgent level that is delivered. Any thread. */
 void cvy_log_set(cvy_log_fn fn, void *user, cvy_log_level level);
 
 /* A log for one part of the process, such as a library that uses this one. */
 typedef struct cvy_log cvy_log;
-/* NULL: out of memory. Destroy it when no thread uses it and nothing that was made with it is left. */
+/* NULL: out of memory. Destroy it when no thread uses it and all objects created with it are destroyed. */
 cvy_log *cvy_log_create(cvy_log_fn fn, void *user, cvy_log_level level);
 void cvy_log_destroy(cvy_log **log);
-/* From now on this thread's calls, and for all their life the threads that these calls start (a team's, a data set's),
- * use `log`. NULL: the process's log, which drivers' own threads always use. Returns the log that this thread used so
- * far. */
+/* Sets the log of this thread, and of the threads that its calls start from now on (a team's, a data set's). NULL: the
+ * process's log. Threads of drivers always use the process's log. Returns the previous log of this thread. */
 cvy_log *cvy_log_use(cvy_log *log);
 
 #ifdef __cplusplus

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * What a network's answers to a labelled set are worth: classes mixed up, precision and recall, the worst samples. From
- * the probabilities of cvy_team_classify (team.h), n x classes. A sample's answer is the class of its largest
- * probability; a sample whose probabilities are NaN has no answer and counts as wrong. Any thread. */
-#ifndef CONVOY_ANSWERS_H
-#define CONVOY_ANSWERS_H
+ * Quality of a network's predictions on a labelled set: confusion matrix, precision and recall, the worst samples. The
+ * input is the probabilities of cvy_team_classify (team.h), n x classes. A sample's prediction is the class of its
+ * largest probability. A sample whose probabilities are NaN has no prediction and counts as wrong. Any thread. */
+#ifndef CONVOY_PREDICTIONS_H
+#define CONVOY_PREDICTIONS_H
 
 #include <stdint.h>
 
@@ -11,12 +11,12 @@
 extern "C" {
 #endif
 
-/* The answer to one sample, of equal probabilities the first; -1: none. */
+/* The predicted class of one sample, of equal probabilities the first; -1: none. */
 int cvy_answer(const float *probabilities, int classes);
 
 typedef struct cvy_class_result {
-  int samples;  /* that are of the class */
-  int answered; /* to which it is the answer */
+  int samples;  /* with this label */
+  int answered; /* with this prediction */
   int correct;  /* both */
   /* correct / answered, correct / samples, and 2 correct / (answered + samples); negative where that would be 0 / 0. */
   double precision, recall, f1;
@@ -24,17 +24,17 @@ typedef struct cvy_class_result {
 /* results[0..classes) */
 void cvy_predictions_count(const uint16_t *labels, int n, const float *probabilities, int classes,
                            cvy_class_result *results);
-/* A row of the confusion matrix: row[j] of the samples with this label have the answer j; returns how many have
- * none. */
+/* A row of the confusion matrix: row[j] is the number of samples with this label and prediction j. Returns how many
+ * have no prediction. */
 int cvy_predictions_row(const uint16_t *labels, int n, const float *probabilities, int classes, int label, int *row);
 
 typedef struct cvy_wrong_answer {
   int sample, label, answer; /* -1: none */
-  float probability;         /* of the answer; NaN without one */
+  float probability;         /* of the prediction; NaN without one */
   float of_label;
 } cvy_wrong_answer;
-/* The wrong answers whose labels have the smallest probabilities, at most `most`: worst first, of equal ones the lower
- * sample. Returns how many there are in out. */
+/* The wrong predictions whose labels have the smallest probabilities, at most `most`: worst first, of equal ones the
+ * lower sample. Returns their number. */
 int cvy_predictions_worst(const uint16_t *labels, int n, const float *probabilities, int classes, int most,
                           cvy_wrong_answer *out);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Status codes of the whole library. 0 is success, failures are negative. The code is the kind of failure; a message
- * about it (value, place, a right value) goes to the log callback (log.h). */
+ * Status codes of the whole library. 0 is success, failures are negative. The code is the kind of failure. A message
+ * with the value, its place and the accepted values goes to the log callback (log.h). */
 #ifndef CONVOY_STATUS_H
 #define CONVOY_STATUS_H
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* X(symbol, value, text): the one list from which the enum and cvy_status_text() are made. */
+/* X(symbol, value, text): the enum and cvy_status_text() are generated from this list. */
 #define CVY_STATUS_MAP(X)                                          \
   X(CVY_OK, 0, "success")                                          \
   X(CVY_E_ARGUMENT, -1, "wrong argument")                          \

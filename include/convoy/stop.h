@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* Zero: not requested. Read and written by the functions below alone. */
+/* Zero: not requested. Access it only by the functions below. */
 typedef struct cvy_stop {
 #ifdef __cplusplus
   int requested;

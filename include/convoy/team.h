@@ -21,8 +21,8 @@
 extern "C" {
 #endif
 
-/* How the devices share a batch. A resumed run with AUTO or UNLIKE begins with the shares of its checkpoint if the
- * devices are the same, and measures others. */
+/* Split of a batch among the devices. A resumed run with AUTO or UNLIKE begins with the shares of its checkpoint if the
+ * devices are the same; other devices are measured. */
 typedef enum cvy_split_kind {
   CVY_SPLIT_EVEN = 0, /* equal shares */
   CVY_SPLIT_WEIGHTS,  /* in proportion to split_values */
@@ -43,48 +43,48 @@ typedef enum cvy_bn_mode {
   CVY_BN_SYNC        /* the whole batch: devices exchange statistics in every layer; each share must fit in one pass */
 } cvy_bn_mode;
 
-/* The source of each layer's algorithm, if it is neither given nor resumed. */
+/* Source of each layer's algorithm, unless conv_algo or a checkpoint sets it. */
 typedef enum cvy_tune_mode {
   CVY_TUNE_CACHED = 0, /* the file of `convoy tune` for the device; the default where it has no entry */
   CVY_TUNE_OFF,        /* the shipped defaults */
   CVY_TUNE_QUICK       /* as CACHED, but missing entries are measured now, in 20 s for the whole team, and saved */
 } cvy_tune_mode;
 
-/* How gradients cross to the host. Weights come back as floats either way, sums are made in float, and batch
- * normalisation's statistics cross as floats. */
+/* Format of gradients on their way to the host. Weights, sums and the statistics of batch normalisation are float32
+ * with both. */
 typedef enum cvy_exchange_kind {
   CVY_EXCHANGE_FP32 = 0,
-  /* Half the bytes. Each device adds the residual of its rounding to its next gradient, so that it comes late but is
-   * not lost; an idle device's residual waits. A residual is dropped with a lost device, and when a run goes on on
-   * another team (which is logged). */
+  /* Half the bytes. Each device adds the residual of its rounding to its next gradient. An idle device keeps its
+   * residual. A residual is lost with its device, and when a run is resumed on another team (logged). */
   CVY_EXCHANGE_BF16
 } cvy_exchange_kind;
 
-/* A checkpoint's notes for the team that goes on with it (cvy_checkpoint_facts, train.h). */
+/* Values of a checkpoint that the resuming team needs (cvy_checkpoint_facts, train.h). */
 typedef struct cvy_resume_facts {
   const char *choices; /* JSON (cvy_team_conv_choices); NULL: none */
   const char *devices; /* JSON array of their labels, units and drivers */
   const int *shares;   /* of a full batch, one per device of the checkpoint's team */
   int n_shares;
-  bool shares_by_speed; /* they followed the devices' speeds */
+  bool shares_by_speed; /* the split followed the devices' speeds */
 } cvy_resume_facts;
 
-/* Limits of run_ahead, the steps by which the host may be ahead of the devices. NONE: the host waits for each step. */
+/* Limits of run_ahead: the number of unfinished steps when cvy_team_step returns. NONE: the host waits for each
+ * step. */
 enum { CVY_RUN_AHEAD_NONE = -1, CVY_RUN_AHEAD_MOST = 2 };
 
 /* Zero means the default everywhere. */
 typedef struct cvy_team_params {
   /* Samples of a whole batch, 0 = 256. Later steps may be smaller, never larger. */
   int batch;
-  /* Samples of the training set, if known: memory is planned for batches of at most so many, and cvy_team_step takes no
-   * larger ones; 0: for whole batches. */
+  /* Samples of the training set, if known. It limits the size of a step, and so the memory that is planned; 0: no limit
+   * but `batch`. */
   int samples;
   cvy_split_kind split;
   /* One per device: weights (>= 0, not all 0) or shares (integers that sum to batch); copied. */
   const double *split_values;
   cvy_bn_mode bn;
   int ghost; /* group size of CVY_BN_GHOST, >= 1 */
-  /* How the data set's bytes reach the network: normalised in training and evaluation, augmented in training alone.
+  /* Input pipeline: normalisation in training and evaluation, augmentation in training only.
    * cvy_team_split_and_load and cvy_team_forward take floats as they are. */
   cvy_input_params input;
   cvy_optimizer_kind optimizer;
@@ -93,79 +93,79 @@ typedef struct cvy_team_params {
   bool nesterov;  /* needs momentum > 0 */
   float betas[2]; /* of Adam's averages, from 0 to below 1; both 0: 0.9, 0.999 */
   float eps;      /* Adam's, from 1e-20 to 1; 0: 1e-8 */
-  /* From 0 to 1: so much of each label is spread over all classes (torch's CrossEntropyLoss). Of training alone:
-   * evaluations give the plain loss. */
+  /* 0 to 1: fraction of each label that is spread over all classes (torch's CrossEntropyLoss). Only in training:
+   * evaluations compute the loss without it. */
   float label_smoothing;
   bool decay_only_weights; /* biases and batch normalisation have no weight decay */
-  /* Globs with commas between them (* ? [...]; one fits a name, or what stands before one of its dots: "layer1" fits
-   * "layer1.0.conv1"); borrowed for the call; NULL: none. One that fits nothing is refused.
-   * freeze: layers that are not trained. Their batch normalisations use their running values and keep them; nothing is
-   * exchanged for them, and backward ends at the lowest layer that is trained.
-   * lr_mult: "GLOB=X,…": parameters whose learning rate is X times the step's; the first glob that fits counts. */
+  /* Globs (* ? [...]) separated by commas. A glob matches a name or a prefix of it that ends before a dot: "layer1"
+   * matches "layer1.0.conv1". Borrowed for the call; NULL: none. A glob without a match is an error. freeze: layers
+   * that are not trained. Their batch normalisations use their running values and do not update them, and nothing is
+   * exchanged for them. The backward pass ends at the lowest trained layer. lr_mult: "GLOB=X,…": parameters whose
+   * learning rate is X times the step's; the first matching glob counts. */
   const char *freeze, *lr_mult;
-  /* Above 0: a step's gradient is scaled down to this norm if it is longer (torch's clip_grad_norm_). The update then
-   * waits for the whole gradient, and no exchange is hidden behind the backward pass. 0: none. */
+  /* Above 0: limit of the gradient's norm (torch's clip_grad_norm_). The update then waits for the whole gradient, and
+   * no exchange overlaps the backward pass. 0: none. */
   float clip_norm;
   bool grad_norm; /* cvy_step_result.grad_norm is computed, also without clip_norm */
   int run_ahead;  /* steps: CVY_RUN_AHEAD_NONE, 1 or 2; 0: 1 */
-  /* 1: every step computes with weights that lack the previous step's update, so that that step's exchange can go on
-   * beside it. Changes the numbers; repeatable; needs several devices, which hold the weights twice. 0: every step has
-   * all updates. */
+  /* 1: each step uses weights without the previous step's update, so that the two steps' exchange and computation
+   * overlap. Changes results; repeatable. Needs several devices, each of which holds the weights twice. 0: each step
+   * has all updates. */
   int staleness;
-  /* BF16 changes the numbers; repeatable; needs several devices, and not no_sync; costs 6 bytes of device memory per
-   * weight. */
+  /* BF16 changes results; repeatable. Needs several devices and 6 bytes of device memory per weight; not with
+   * no_sync. */
   cvy_exchange_kind exchange;
-  /* Gradients cross in pieces of about so many MiB, whole layers; 0: by what an exchange costs on these devices, which
-   * is measured when the team is opened (1 with CVY_NO_TUNE=1). Changes no number. */
+  /* Size in MiB of the buckets of gradients, which hold whole layers. 0: chosen by the cost of an exchange, measured
+   * when the team is created (1 with CVY_NO_TUNE=1). Does not change results. */
   double bucket_mib;
-  /* Probe: gradients leave the devices only after the whole backward pass, and no layer starts before all weights are
-   * there. Changes no number. */
+  /* For measurements: gradients are exchanged only after the whole backward pass, and no layer starts before all
+   * weights have arrived. Does not change results. */
   bool no_overlap;
-  /* Probe: nothing is exchanged and nothing is updated, to see what the exchange costs. Not training: weights stay as
-   * they are, cvy_team_save and checkpoints are refused. */
+  /* For measurements of the exchange's cost: no exchange and no update. Weights do not change; cvy_team_save and
+   * checkpoints are refused. */
   bool no_sync;
   bool inference; /* no training: less memory */
-  /* Training: the backward pass makes most activations again instead of keeping them: less memory, and up to the time
-   * of another forward pass. Changes no number, but that a device whose share did not fit into its memory at once may
-   * need fewer passes (or none of the others), and with CVY_BN_DEVICE statistics are of a pass. Not with inference. */
+  /* Training: the backward pass computes most activations again instead of storing them. This saves memory and costs up
+   * to one more forward pass. It does not change results, with one exception: a device whose share does not fit into
+   * its memory needs fewer passes, and with CVY_BN_DEVICE statistics are of a pass. Not with inference. */
   bool recompute;
   /* The library collects the times of all kernels, for convoy bench; memory for them grows with the steps. */
   bool profile;
-  bool fault_stops; /* a device that fails, or a node of a fleet, ends the run; else the others go on without it */
-  bool all_open;    /* the team is made with all devices or not at all */
-  /* A device that gives no sign of life for so long has failed; 0: 60 s; negative: for ever. The limit is at least five
-   * times the usual time of a step, and ten times as long in a device's first two steps and outside steps, when kernels
-   * may be compiled. If a device hangs while the team is opened, cvy_team_create fails: the device's thread stays in
-   * the driver, or stops when that returns, and reads neither devices nor net again. */
+  bool fault_stops; /* a failed device or node ends the run; else the others continue without it */
+  bool all_open;    /* creation fails if a device cannot be opened */
+  /* A device without progress for this time has failed; 0: 60 s; negative: no limit. The limit is at least five times
+   * the usual time of a step. It is ten times as long in a device's first two steps and outside steps, when kernels may
+   * be compiled. If a device hangs while the team is created, cvy_team_create fails. The device's thread stays in the
+   * driver, or stops when the driver returns, and does not read devices or net again. */
   double device_timeout_s;
-  bool untimed;   /* training without times of commands: no cvy_team_device_times, no trace (profile.h) */
-  bool allow_nan; /* a loss or loaded weights that are not finite do not stop cvy_team_step, cvy_team_load */
+  bool untimed;   /* training without command times: no cvy_team_device_times, no trace (profile.h) */
+  bool allow_nan; /* cvy_team_step accepts a loss, and cvy_team_load weights, that are not finite */
   /* "auto", or one of direct, winograd2, winograd2_fused, winograd4, gemm, fft, or several with commas: each
-   * convolution and linear layer takes the first that can do it; NULL: auto. */
+   * convolution and linear layer uses the first one that supports it; NULL: auto. */
   const char *conv_algo;
   cvy_tune_mode tune; /* with conv_algo auto */
-  /* TF32: devices that have it use it, after a test of its results; others warn and use FP32. Errors of TF32: 2e-3 of a
-   * result (relative L2), not within float32's bounds. */
+  /* TF32: devices that support it use it, after a test of its results; others warn and use FP32. Relative error of a
+   * TF32 result: up to 2e-3 (L2), outside float32's bounds. */
   cvy_math math;
-  /* Requested: an evaluation ends with CVY_E_INTERRUPTED; in a fleet on all nodes, when each has done its part.
+  /* Requested: an evaluation ends with CVY_E_INTERRUPTED, in a fleet on all nodes after each has finished its part.
    * Borrowed; NULL: none. */
   const cvy_stop *stop;
-  /* Of a run that goes on: layers take the algorithms in its checkpoint, since numbers depend on them, and shares that
-   * follow speeds begin with those in it; borrowed for the call; NULL: as above. */
+  /* For a resumed run: layers use the checkpoint's algorithms, since results depend on them, and shares that follow
+   * speeds begin with the checkpoint's. Borrowed for the call; NULL: not resumed. */
   const cvy_resume_facts *resume;
-  /* This team is a node's part of a fleet: every node makes its own, with the same settings. Weights, shares and
-   * split_values are then of all devices of the fleet, in its order. Every node calls the same functions on its team in
-   * the same order. Not with CVY_BN_SYNC. Borrowed for the life of the team; NULL: this machine alone. */
+  /* Makes this team a node's part of a fleet: every node creates its own, with the same settings. Weights, shares and
+   * split_values then have a value for each device of the fleet, in its order. Every node calls the same functions on
+   * its team in the same order. Not with CVY_BN_SYNC. Borrowed for the life of the team; NULL: this machine only. */
   cvy_fleet *fleet;
 } cvy_team_params;
 
 typedef struct cvy_team cvy_team;
-/* Opens the devices, compiles the kernels, allocates and touches all device memory, gives every device zero weights:
- * call cvy_team_init or cvy_team_load next. `devices` and `net` are borrowed for the life of the team.
- * A device that fails at that is left out, unless the selector names it by number, no other device is left or
- * all_open is set: it is taken out of `devices`, with a warning, and is an event of the team.
- * CVY_E_ARGUMENT · CVY_E_UNSUPPORTED (no algorithm of conv_algo can do some layer, which is named) ·
- * CVY_E_DEVICE_MEMORY (one sample does not fit: bytes needed and there) · CVY_E_BUILD ·
+/* Opens the devices, compiles the kernels, allocates and touches all device memory and sets all weights to zero: call
+ * cvy_team_init or cvy_team_load next. `devices` and `net` are borrowed for the life of the team. A device that fails
+ * meanwhile is removed from `devices`, with a warning and an event of the team, unless the selector names it by number,
+ * no other device is left or all_open is set.
+ * CVY_E_ARGUMENT · CVY_E_UNSUPPORTED (no algorithm of conv_algo supports a layer, which is named) · CVY_E_DEVICE_MEMORY
+ * (one sample does not fit; the message has the bytes needed and available) · CVY_E_BUILD ·
  * CVY_E_DEVICE. */
 cvy_status cvy_team_create(cvy_devices *devices, const cvy_net *net, const cvy_team_params *params, cvy_team **out);
 void cvy_team_destroy(cvy_team **team);
@@ -174,36 +174,34 @@ int cvy_team_size(const cvy_team *team);
 typedef struct cvy_init_params {
   /* D2L: weights N(0, 0.01²) · HE: N(0, 2/fan_in) · XAVIER: uniform in ±sqrt(6/(fan_in + fan_out)), torch's
    * xavier_uniform_ · TORCH: PyTorch's defaults for Conv2d and Linear: weights and biases uniform in ±1/sqrt(fan_in) ·
-   * NET: the values that the network brings along (cvy_net_set_values), CVY_E_ARGUMENT if it lacks a parameter.
+   * NET: the network's initial values (cvy_net_set_values), CVY_E_ARGUMENT if a parameter has none.
    * Else biases 0; BN weight 1, bias 0, running mean 0, variance 1. */
   cvy_init_kind kind;
   uint64_t seed;
   bool force; /* initialise again: resets weights, running values and the optimiser's state */
 } cvy_init_params;
-/* Draws the weights once and copies them to all devices. CVY_E_ARGUMENT if the team is initialised already and
- * !force. NULL: defaults. A device that fails in this call, in load or in attach is lost as in a step. */
+/* Draws the weights once and copies them to all devices. CVY_E_ARGUMENT: the team is already initialised and !force.
+ * NULL: defaults. A device that fails in this call, in load or in attach is lost as in a step. */
 cvy_status cvy_team_init(cvy_team *team, const cvy_init_params *params);
-/* safetensors files in PyTorch's names and layouts. load: nothing changes unless everything in the file fits; then
- * steps count from 0 again and the optimiser's state is zero. F64, F16 and BF16 become float32, which is logged.
- * CVY_E_IO · CVY_E_FORMAT (no such file, with offset; a value beyond float32) · CVY_E_MISMATCH (names or shapes of
+/* safetensors files with PyTorch's names and layouts. load: changes nothing unless all tensors of the file match; then
+ * steps count from 0 and the optimiser's state is zero. F64, F16 and BF16 are converted to float32 (logged). CVY_E_IO ·
+ * CVY_E_FORMAT (not a safetensors file, with offset; a value beyond float32) · CVY_E_MISMATCH (names or shapes of
  * another network, named) · CVY_E_NOT_FINITE (a value that is not finite, named; with allow_nan or inference: a
  * warning) · save: CVY_E_ARGUMENT before there are weights, and with no_sync. */
 cvy_status cvy_team_load(cvy_team *team, const char *path);
-/* The same without the tensors that one of the globs (as cvy_team_params.freeze) fits: the team, which must be
- * initialised, keeps its own, whatever the file has for them. CVY_E_ARGUMENT also: a glob fits nothing, or there are no
- * weights to keep. */
+/* The same except the tensors that one of the globs (as cvy_team_params.freeze) matches: the team keeps its own. The
+ * team must be initialised. CVY_E_ARGUMENT also: a glob without a match, or a team without weights. */
 cvy_status cvy_team_load_except(cvy_team *team, const char *path, const char *globs);
 cvy_status cvy_team_save(cvy_team *team, const char *path);
-/* From now on cvy_team_save and checkpoints of the team hold these facts, which are copied; NULL: none. In names of
- * classes bytes that are not UTF-8, control characters, and characters that end lines or turn the direction of writing,
- * become \xb9 (one for each byte), and what is behind 1023 bytes is cut off. CVY_E_ARGUMENT: an impossible value, or
- * names of classes that are equal then · CVY_E_MISMATCH: the team's network has another input or other outputs. */
+/* Sets the metadata (copied) that cvy_team_save and checkpoints write; NULL: none. In class names, bytes that are not
+ * UTF-8, control characters, and characters that end lines or change the direction of writing are replaced by \xb9 (one
+ * for each byte), and names are cut off after 1023 bytes. CVY_E_ARGUMENT: a value out of range, or class names that are
+ * equal after this · CVY_E_MISMATCH: the team's network has another input or other outputs. */
 cvy_status cvy_team_describe(cvy_team *team, const cvy_model_info *facts);
 
-/* Copies parameter `name` as device `device` holds it, in PyTorch's order, to out (elems of cvy_param_info). Waits for
- * steps under way. If that device is lost, in this call or earlier, it warns and takes another device's copy, which has
- * the same bits; CVY_E_DEVICE when no device is left. CVY_E_ARGUMENT for an unknown name, or a device outside the team:
- * the message says which. */
+/* Copies device `device`'s copy of parameter `name`, in PyTorch's order, to out (elems of cvy_param_info). Waits for
+ * steps under way. If that device is lost, in this call or earlier, it warns and copies from another device, which has
+ * the same bits. CVY_E_DEVICE: no device is left · CVY_E_ARGUMENT: an unknown name or device; the message has it. */
 cvy_status cvy_team_param_get(cvy_team *team, int device, const char *name, float *out, size_t n_floats);
 /* Compares a hash of every device's weights with the host's; CVY_E_DIVERGED names the device and the tensor. Waits. A
  * device that fails in this call is lost as in a step. */
@@ -216,29 +214,29 @@ cvy_status cvy_team_verify(cvy_team *team);
 cvy_status cvy_team_split_and_load(cvy_team *team, const float *x, int n, cvy_tensor **shards);
 /* Forward pass (inference: running statistics) of a shard on the device where it lies. *logits: (N,1,1,classes) on
  * the same device. Waits for steps under way.
- * CVY_E_DEVICE: that device is lost, in this call (as in a step) or earlier, and so are the shards on it; the message
- * says so. The team may go on: split and load again. */
+ * CVY_E_DEVICE: that device is lost with its shards, in this call (as in a step) or earlier. The team can continue:
+ * split and load again. */
 cvy_status cvy_team_forward(cvy_team *team, const cvy_tensor *x, cvy_tensor **logits);
 
-/* Puts the data set on every device, as bytes. Borrowed until another one is attached or the team is destroyed.
+/* Copies the data set to every device, as bytes. Borrowed until another one is attached or the team is destroyed.
  * CVY_E_MISMATCH: images of another size than the network takes, or more classes than its output has; CVY_E_ARGUMENT:
- * its images are not there yet (cvy_data_load_end). */
+ * its images are not loaded yet (cvy_data_load_end). */
 cvy_status cvy_team_attach(cvy_team *team, const cvy_data *data);
-/* Mean and deviation of the training images become the input's, as cvy_team_attach does where they are of_data. Errors
- * of cvy_data_moments; CVY_E_ARGUMENT also: more channels than can be normalised. */
+/* Sets the input's mean and deviation to those of the training images, as cvy_team_attach does with of_data. Errors of
+ * cvy_data_moments; CVY_E_ARGUMENT also: more than CVY_INPUT_CHANNELS_MOST channels. */
 cvy_status cvy_input_take_moments(cvy_input_params *input, const cvy_data *data);
-/* The team's input, with mean and deviation of the attached data where they are of_data; borrowed. */
+/* The team's input settings, with of_data including mean and deviation of the attached data; borrowed. */
 const cvy_input_params *cvy_team_input(const cvy_team *team);
-/* The steps begun from now on belong to epoch number `epoch` (from 0; at first 0), with which augmentation draws; steps
- * under way keep theirs, also when they are done again without a device. */
+/* Sets the epoch (from 0; initially 0) of the steps begun from now on, on which augmentation's draws depend. Steps
+ * under way keep theirs, also when they are repeated without a lost device. */
 void cvy_team_set_epoch(cvy_team *team, int epoch);
 
 typedef struct cvy_step_result {
-  long step;   /* counted from 0; a resumed run counts on */
+  long step;   /* counted from 0 over the whole run, resumed parts included */
   double loss; /* mean over the batch */
   int images, correct;
-  /* From the end of the previous step (or the first call) to the end of this one, by the devices' times; in an untimed
-   * team by the host's, which may be late: two steps can seem to end together. */
+  /* From the end of the previous step (or the first call) to the end of this one, by the devices' times. An untimed
+   * team uses the host's times, which may be late: two steps can seem to end together. */
   double ms;
   const int *shares; /* one per device, in a fleet of all nodes; borrowed until the next call */
   double grad_norm;  /* before it was clipped; negative: not computed */
@@ -249,11 +247,10 @@ typedef struct cvy_step_result {
  * Returns when at most run_ahead steps are unfinished; results of finished ones are taken with cvy_team_take.
  * `samples` is copied. With no_sync forward and backward only. CVY_E_ARGUMENT: n is more than the team's batch or its
  * cvy_team_params.samples, a number is no training sample's.
- * A failure of an earlier step is reported by the next call. CVY_E_NOT_FINITE: a loss is NaN or infinite (message:
- * step, learning rate). */
+ * The next call reports a failure of an earlier step. CVY_E_NOT_FINITE: a loss is NaN or infinite (message: step,
+ * learning rate). */
 cvy_status cvy_team_step(cvy_team *team, const int32_t *samples, int n, float lr);
-/* The next finished step's result, in order; *got false if none is finished. `wait`: waits for one that is under
- * way. */
+/* The next finished step's result, in order; *got false if none is finished. `wait`: waits for a step under way. */
 cvy_status cvy_team_take(cvy_team *team, bool wait, cvy_step_result *out, bool *got);
 /* Waits until all steps are finished and no device computes. */
 cvy_status cvy_team_wait(cvy_team *team);
@@ -264,13 +261,13 @@ typedef struct cvy_eval_result {
 } cvy_eval_result;
 /* Samples of a data set. */
 typedef enum cvy_set { CVY_SET_TEST = 0, CVY_SET_TRAIN, CVY_SET_VAL } cvy_set;
-/* Accuracy and mean loss on these samples of the attached data, on all devices. Waits. A loss that is not finite is no
- * error: without allow_nan a warning names the tensor or the first layer that is the reason. */
+/* Accuracy and mean loss on these samples of the attached data, on all devices. Waits. A loss that is not finite is not
+ * an error: without allow_nan a warning names the tensor or the first layer that causes it. */
 cvy_status cvy_team_evaluate(cvy_team *team, cvy_set set, cvy_eval_result *out);
 /* The same pass with its results for each sample: probabilities (room for n x classes of the network) gets each
- * sample's softmax, in the set's order, on every node of a fleet. The largest is the network's answer, of equal logits
- * the first: as many answers are right as `out` (may be NULL) counts. A sample whose logits are not all finite numbers
- * may get NaN, and counts as wrong then. When a device or node is lost the pass begins again on the others. */
+ * sample's softmax, in the set's order, on every node of a fleet. The largest is the network's prediction, of equal
+ * logits the first. `out` (may be NULL) counts the correct ones. A sample whose logits are not all finite may get NaN
+ * and then counts as wrong. After the loss of a node or a fault of a device the pass is repeated on the others. */
 cvy_status cvy_team_classify(cvy_team *team, cvy_set set, float *probabilities, cvy_eval_result *out);
 
 /* Settings and cost of a device, for reports. */
@@ -280,7 +277,7 @@ typedef struct cvy_replica_info {
   int micro_batch;     /* samples per pass; = share unless memory is short */
   size_t device_bytes; /* allocated on the device */
   cvy_math math;       /* of its products */
-  long lost_step;      /* the step in which it was lost (then the other numbers are 0); -1: it is there */
+  long lost_step;      /* the step in which it was lost (then the other numbers are 0); -1: not lost */
   int compute_units;   /* of the device or sub-device; block sizes, and so the last bits, depend on it */
   const char *driver;  /* its version; borrowed as label */
 } cvy_replica_info;
@@ -302,22 +299,21 @@ typedef struct cvy_shares_change {
 } cvy_shares_change;
 /* A device that failed or hung and has left the team. The others repeated the step under way from the same weights. */
 typedef struct cvy_lost_device {
-  int device; /* -1: it failed before the first step, and was left out (cvy_team_create) */
+  int device; /* -1: it failed before the first step (cvy_team_create) */
   long step;  /* that was under way, or the next one */
   const char *label, *reason;
-  bool hung;         /* its thread and objects are left alone (cvy_devices_abandoned) */
+  bool hung;         /* its thread and objects are leaked (cvy_devices_abandoned) */
   const int *shares; /* of a full batch, of all devices, from now on */
 } cvy_lost_device;
 
-/* A node that has left the fleet, with its devices. The others repeated the step under way, if not all of them had its
- * result. */
+/* A node that is lost with its devices. The others repeated the step under way, unless all of them had its result. */
 typedef struct cvy_lost_node {
   int node;         /* its rank */
   const char *name; /* borrowed from the fleet */
   long step;        /* that was under way, or the next one */
   const char *reason;
-  bool silent;       /* it does not answer, but may be running; else its process has ended, or it has left */
-  int n_left;        /* nodes that are there now */
+  bool silent;       /* it does not answer but may be running; else its process has ended, or it has left */
+  int n_left;        /* nodes that are left */
   const int *shares; /* of a full batch, of all devices of the fleet, from now on */
 } cvy_lost_node;
 
@@ -337,11 +333,11 @@ typedef struct cvy_team_event {
 } cvy_team_event;
 /* The next event of the team, in order; false: there is none. Its pointers are borrowed until the next call. */
 bool cvy_team_next_event(cvy_team *team, cvy_team_event *out);
-/* The algorithm that each layer took, as JSON: per device an object, layer → [forward, backward_data,
- * backward_weights], or → "convpool" where a convolution, its ReLU and its pool are one operation.
+/* The algorithm of each layer, as JSON: per device an object, layer → [forward, backward_data, backward_weights], or →
+ * "convpool" for a fused convolution, ReLU and pool.
  * Borrowed. */
 const char *cvy_team_conv_choices(const cvy_team *team);
-/* NULL if `text` may be a conv_algo, else the reason why not (static). */
+/* NULL if `text` is a valid conv_algo, else the reason why not (static). */
 const char *cvy_conv_algo_wrong(const char *text);
 
 #ifdef __cplusplus
