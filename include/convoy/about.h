@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Model metadata: what a trained network needs beside its tensors. Weights files hold it. Any thread. */
+ * Model metadata: settings of a trained network that its tensors do not hold. Weights files hold it. Any thread. */
 #ifndef CONVOY_ABOUT_H
 #define CONVOY_ABOUT_H
 

@@ -46,7 +46,7 @@ def test_errors(at):
         ("--weight-decay", "-1", "from 0"),
         ("--seed", "-1", "from 0 to 9.2e18"),
         ("--seed", "18446744073709551615", "from 0 to 9.2e18"),
-        ("--data-dir", "somewhere", "only fashion-mnist"),
+        ("--data-dir", "somewhere", "only for fashion-mnist"),
         ("--init", "zero", "d2l, he, xavier or torch"),
         ("--optimizer", "rmsprop", "sgd, adam or adamw"),
         ("--betas", "0.9", "expected B1,B2"),
@@ -93,9 +93,9 @@ def test_errors(at):
         ("--normalize", "0.5", "expected none, dataset, imagenet, or M,.../S,..."),
         ("--normalize", "0.5,0.5/0.1", "2 means and 1 deviations; expected one of each"),
         ("--normalize", "0.5/0", "a deviation from 1e-6"),
-        ("--augment", "flop", "expected none, or some of flip"),
-        ("--augment", "flip,", "expected none, or some of flip"),
-        ("--augment", "flip:2", "flip has no number"),
+        ("--augment", "flop", "expected none, or a list of flip"),
+        ("--augment", "flip,", "expected none, or a list of flip"),
+        ("--augment", "flip:2", "flip takes no number"),
         ("--augment", "flip,crop:4,flip", "flip twice"),
         ("--augment", "crop", "expected crop:N"),
         ("--augment", "crop:0", "expected crop:N"),
@@ -105,7 +105,7 @@ def test_errors(at):
         ("--augment", "crop:4,resized-crop:0.5-1", "expected one of them"),
         ("--augment", "jitter:0.2,0.2,0.2", "expected jitter:B,C,S,H"),
         ("--augment", "jitter:0.2,0.2,0.2,0.6,cutout:3", "hue from 0 to 0.5"),
-        ("--augment", "jitter:0,0,0,0", "four zeros changes nothing"),
+        ("--augment", "jitter:0,0,0,0", "four zeros has no effect"),
         ("--augment", "cutout:x", "expected cutout:N"),
     ]
     for option, value, says in table:
@@ -135,7 +135,7 @@ def test_errors(at):
         (["train", *base, "-x"], "-x: no such option"),
         (["train", *base, "--quiet=1"], "takes no value"),
         (["train", *base, "--batch"], "value is missing"),
-        (["train", *base, "--trace"], "its value is missing"),
+        (["train", *base, "--trace"], "the value is missing"),
         (["train", *base, "--trace", "t.json", "--no-times"], "expected one of them"),
         (["train", *base, "--trace-events", "5"], "--trace F is missing"),
         (["train", *base, "--trace", "t.json", "--trace-events", "0"], "--trace-events 0: expected a whole number"),
@@ -143,8 +143,8 @@ def test_errors(at):
         (["train", *base, "--resume"], "--checkpoint DIR is missing"),
         (["train", *base, "--keep", "3"], "--checkpoint DIR is missing"),
         (["train", *base, "--nesterov"], "momentum above 0"),
-        (["train", *base, "--betas", "0.9,0.99"], "expected adam or adamw"),
-        (["train", *base, "--eps", "0.1"], "expected adam or adamw"),
+        (["train", *base, "--betas", "0.9,0.99"], "--betas needs adam or adamw"),
+        (["train", *base, "--eps", "0.1"], "--eps needs adam or adamw"),
         (["train", *base, "--optimizer", "adam", "--momentum", "0.9"], "expected --betas"),
         (["train", *base, "--decay-only-weights"], "without --weight-decay"),
         (["train", *base, "--init-skip", "fc"], "--init-from F is missing"),
@@ -158,7 +158,7 @@ def test_errors(at):
         (["train", *base, "--save", "x", "--log", "./x"], "two names"),
         (["train", *base, "--plot", "x//y", "--checkpoint", os.path.abspath("x/y") + "/"], "two names"),
         (["eval", "--weights", "a.st", *LENET, "--json", "./a.st"], "two names"),
-        (["eval", "--weights", "a.st", *LENET, "--data-dir", "somewhere"], "only fashion-mnist"),
+        (["eval", "--weights", "a.st", *LENET, "--data-dir", "somewhere"], "only for fashion-mnist"),
         (["train", *base, "--init", "he", "--init-from", "x"], "one of them"),
         (["eval", "--data", "synthetic"], "--weights F is missing"),
         (["tune", "--show", "--clear"], "one of them"),
@@ -186,8 +186,8 @@ def test_errors(at):
         (["bench", "peak", "conv"], "'conv'"),
         (["bench", "plan"], "--as NAME is missing"),
         (["bench", "plan", "--as", "h101"], "--as h101: expected h200, h100, a100"),
-        (["bench", "peak", "--math", "tf32"], "the peaks are those of float32"),
-        (["bench", "exchange", "--math", "tf32"], "nothing is multiplied"),
+        (["bench", "peak", "--math", "tf32"], "peaks are of float32"),
+        (["bench", "exchange", "--math", "tf32"], "the exchange has no products"),
         (["bench", "conv", "--math", "bf16"], "--math bf16: expected fp32 or tf32"),
         (["bench", "peak", "--devices", ""], "the value is empty"),
         (["bench", "conv", "--shape", "n1h4c1k1"], "'r' is missing"),
@@ -196,7 +196,7 @@ def test_errors(at):
         (["bench", "conv", "--shape", "n1h4c1k1r3n2"], "at 'n2': expected letters"),
         (["bench", "conv", "--shape", "n1h4c1k1r3", "--model", "lenet"], "--model and --shape"),
         (["bench", "conv", "--pass", "back"], "--pass back: expected fwd, bwd-data, bwd-weights or all"),
-        (["bench", "conv", "--algo", "fast"], "--algo fast: expected all, auto, or of direct"),
+        (["bench", "conv", "--algo", "fast"], "--algo fast: expected all, auto, or a list of direct"),
         (["bench", "conv", "--algo", "direct,direct"], "--algo direct,direct: expected all, auto"),
         (["bench", "conv", "--max-slowdown", "5%"], "--baseline F"),
         (["bench", "conv", "--max-slowdown", "x%"], "--max-slowdown x%: expected a percentage"),
@@ -206,8 +206,8 @@ def test_errors(at):
         (["bench", "train", "--steps", "0"], "--steps 0: expected a whole number from 1"),
         (["bench", "train", "--conv-algo", "fast"], "--conv-algo fast"),
         (["bench", "train", "--model", "vgg"], "--model vgg: expected resnet18, lenet, resnet34"),
-        (["bench", "exchange", "--buckets", "1,x"], "--buckets 1,x: expected one or several sizes"),
-        (["bench", "exchange", "--buckets", "0"], "--buckets 0: expected one or several sizes"),
+        (["bench", "exchange", "--buckets", "1,x"], "--buckets 1,x: expected sizes"),
+        (["bench", "exchange", "--buckets", "0"], "--buckets 0: expected sizes"),
         (["bench", "ops", "--baseline", os.path.join(ROOT, "README.md")], "expected a file of convoy bench"),
     ]:
         done = expect(2, *args, err=(says, f"Help: {CONVOY} bench"), env=NO_DEVICE)
@@ -278,13 +278,13 @@ def test_called(at):
         done = here(program, "train", path=path)
         check(f"\nHelp: {wanted} train --help\n" in done.stderr, f"{program} with PATH={path}", done)
         done = here(program, "--help", path=path)
-        check(("convoy is not on PATH; here it is\n  " + program in done.stdout) == (wanted != "convoy"), f"{program}", done)
+        check(("convoy is not on PATH; its path is\n  " + program in done.stdout) == (wanted != "convoy"), f"{program}", done)
     write(at(name), "#!/bin/sh\n", 0o755)   # another program of that name
     done = here(CONVOY, "train", path=f"{at()}:{folder}")
     check(f"\nHelp: {CONVOY} train --help\n" in done.stderr, "another one is found first", done)
     text = here(CONVOY, "train", "--help").stdout
-    first = text.split("All other options")[0]
-    check(re.findall(r"--([a-z-]+)", first.split("The basics")[1])[:6] == ["model", "data", "devices", "batch", "epochs", "lr"], first)
+    first = text.split("Other options")[0]
+    check(re.findall(r"--([a-z-]+)", first.split("Basic options")[1])[:6] == ["model", "data", "devices", "batch", "epochs", "lr"], first)
     check("Multiple GPUs" in first and len(first.splitlines()) < 60, f"the first part is a screen or two: {first}")
     check(text.count("--model NAME") == 2, "an option stands in one part (and in the usage line)")
 
@@ -483,7 +483,7 @@ def test_nodevice(at):
 
 def test_devices(at):
     need_device()
-    done = expect(0, "devices", out="--devices auto takes ")
+    done = expect(0, "devices", out="--devices auto selects ")
     listed = [line for line in done.stdout.splitlines() if re.match(r"\d+:\d+ |- +\d", line)]
     data = json.loads(expect(0, "devices", "--json").stdout)
     check(len(listed) == len(data["devices"]), "as many lines as devices", done)
@@ -501,7 +501,7 @@ def test_devices(at):
         dangling = {"OCL_ICD_VENDORS": at()}
         expect(0, "devices", out=f"missing: {at()}/gone.icd names a driver that cannot be loaded", env=dangling)
         done = expect(0, "train", *SMALL, "--max-steps", 1, "--no-eval", env=dangling)
-        check("no GPU found" not in done.stderr or f"what may be missing for a GPU: {CONVOY} devices\n" in done.stderr, "where to look", done)
+        check("no GPU found" not in done.stderr or f"{CONVOY} devices lists possible reasons\n" in done.stderr, "where to look", done)
         done = expect(0, "train", *SMALL, "--max-steps", 1, "--no-eval", "--quiet", env=dangling)
         check(done.stderr == "", "quiet", done)
     if any("Portable Computing Language" in device["platform_name"] for device in data["devices"]):
@@ -515,13 +515,13 @@ def test_devices(at):
             expect(2, "train", *SMALL[:4], "--devices", words, err=(f"'{words}': ", "  NVIDIA GPU   ", "--devices cpu uses the CPU"))
         done = expect(2, "train", *SMALL[:4], "--devices", "99:0")
         check("NVIDIA GPU" not in done.stderr, "a slip is no wish for a GPU", done)
-    expect(2, "train", *SMALL, "--shares", "32,32", err=("--shares 32,32", "2 numbers, expected 1"))
+    expect(2, "train", *SMALL, "--shares", "32,32", err=("--shares 32,32", "2 numbers; expected 1"))
 
 
 def test_first_try(at):
     """What `convoy help` offers for a first try succeeds, far above chance."""
     need_device()
-    offered = re.search(r"A first try:\n +convoy (.*)", run("help").stdout)[1].split()
+    offered = re.search(r"Quick try:\n +convoy (.*)", run("help").stdout)[1].split()
     done = expect(0, *offered, "--devices", DEVICE, timeout=300)
     accuracy = re.search(r"^test acc: ([0-9.]+),", done.stdout, re.M)
     check(accuracy and float(accuracy[1]) >= 0.9, "a first try ends above 0.9", done)
@@ -530,7 +530,7 @@ def test_first_try(at):
 def test_selftest(at):
     """Passes; and with a wrong kernel it fails and says which operation."""
     device = ["--devices", DEVICE]
-    expect(2, "selftest", "--input", "28x28x1", err="expected --model, too", env=NO_DEVICE)
+    expect(2, "selftest", "--input", "28x28x1", err="--input and --classes need --model", env=NO_DEVICE)
     expect(2, "selftest", "--model", "vgg", err="expected resnet18, lenet", env=NO_DEVICE)
     own = json.loads(expect(0, "selftest", *device, "--model", "lenet", "--input", "3x20x20", "--classes", 7, "--json").stdout)
     check(own["passed"] and own["devices"][0]["shapes"] > 40, "the network that is named", own)

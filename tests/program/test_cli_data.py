@@ -312,7 +312,7 @@ def test_copy_cut(at):
         check(process.wait(120) == 1, f"exit {process.returncode}: {read(at('err'))}")
         said = read(at("err"))
         check("does not fit beside the network" in said, f"batch by batch: {said}")
-        check(f"{copy} became shorter while it was in use: 8192 of {size} bytes are left" in said and "go on with --resume" in said, said)
+        check(f"{copy} became shorter while it was in use: 8192 of {size} bytes are left" in said and "resume with --resume" in said, said)
         step = int(re.search(r"error after step (\d+); checkpoint in", said).group(1))
         check(os.path.exists(at(name, f"step-{step:010}.safetensors")), f"step {step}: {os.listdir(at(name))}")
         check(lines_of(at(name + ".log"))[-1]["error"]["code"] == "CVY_E_IO", "the log's last line")

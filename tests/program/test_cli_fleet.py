@@ -105,7 +105,7 @@ def differences(folder, device):
         for words in (said, f"on node 1 (127.0.0.1:{ports[1]})", "waits for the right nodes"):
             check(words in ends[0][1], f"{option}: node 0 does not say {words!r}: {ends[0][1]}")
     two = ["--nodes", "127.0.0.1:1,127.0.0.1:2", "--node", "0"]  # before it waits for the other one
-    expect(2, *BASE, *two, "--bn", "sync", err="--bn sync with --nodes: every layer would wait")
+    expect(2, *BASE, *two, "--bn", "sync", err="--bn sync with --nodes: --bn sync is not supported on several machines")
     expect(2, *BASE, *two, "--no-sync", err="--no-sync with --nodes")
     ports = unused_ports(2)
     nodes = ",".join(f"127.0.0.1:{port}" for port in ports)
@@ -132,11 +132,11 @@ def evaluation(folder, device):
         check(one[key] == both[key], f"eval: {key} is {both[key]} on two nodes, {one[key]} in one process")
     launched = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
     for verb in (["tune"], ["bench", "train"], ["bench", "exchange"]):
-        expect(2, *verb, "--model", "lenet", env=launched, err=["has started 2 processes", "it measures one machine"])
+        expect(2, *verb, "--model", "lenet", env=launched, err=["started 2 processes", "measures one machine"])
         expect(2, *verb, "--nodes", "pc1,pc2", "--node", "0", err=["--nodes pc1,pc2: this", "one machine"])
     expect(0, "devices", env=launched)  # each process has its own machine
     for verb in ("devices", "selftest"):
-        expect(2, verb, "--nodes", "pc1,pc2", err=["--nodes pc1,pc2: this verb is for one machine: start it on each"])
+        expect(2, verb, "--nodes", "pc1,pc2", err=["--nodes pc1,pc2: this verb runs on one machine: start it on each machine"])
 
 
 def test_fleet(at):
@@ -221,7 +221,7 @@ def test_fleet_outputs(at):
     ports = unused_ports(2)
     ends = end([start(r, ports, [*args, "--save", names[r], "--trace", at(f"{r}.trace")], at()) for r in range(2)])
     check([code for code, _ in ends] == [0, 0] and os.path.exists(names[0]) and not os.path.exists(names[1]), f"two names: {ends}")
-    check(f"--save {names[1]} is not written: node 0 alone writes, to {names[0]}" in ends[1][1] and "--no-fleet" in ends[1][1] and "warning" not in ends[0][1], f"said: {ends}")
+    check(f"--save {names[1]} is not written: only node 0 writes, to {names[0]}" in ends[1][1] and "--no-fleet" in ends[1][1] and "warning" not in ends[0][1], f"said: {ends}")
     check("--trace" not in ends[1][1] and os.path.exists(at("1.trace")), f"each node has a trace: {ends}")
     ports = unused_ports(2)
     ends = end([start(r, ports, [*args, *(["--save", at("x.st")] if r else [])], at()) for r in range(2)])

@@ -150,9 +150,9 @@ def test_onnx_there_and_back(at):
     want = expect(0, *predict, "--weights", at("sized.st")).stdout
     check(expect(0, *predict, "--model", at("sized.onnx")).stdout == want, "predictions of the ONNX file")
     check(expect(0, *predict, "--model", at("sized.onnx"), "--normalize", "0.5/0.25").stdout != want, "normalised pictures")
-    expect(2, *predict, "--model", at("sized.onnx"), "--normalize", "dataset", err="no data set here")
+    expect(2, *predict, "--model", at("sized.onnx"), "--normalize", "dataset", err="predict has no data set")
     expect(2, *predict, "--model", at("sized.onnx"), "--input", "20x20x1", err=("1x28x28", "1x20x20"))
-    expect(2, *predict, "--weights", at("sized.st"), "--normalize", "0.5/0.25", err="says how its pictures were normalised")
+    expect(2, *predict, "--weights", at("sized.st"), "--normalize", "0.5/0.25", err="has the normalisation of its training")
 
 
 def read_weights(path):

@@ -99,7 +99,7 @@ def test_report_made(at):
     for name in ("..jsonl", "...jsonl", "=1+1.jsonl", "-2.jsonl", "@a, b.jsonl", "a=1.jsonl"):
         write(at("names", name), step(0, 0))
     for name in ("..jsonl", "...jsonl"):
-        expect(2, "report", at("names", name), "--csv", at("no.csv"), "--tensorboard", at("tb2"), err=("give the log another name", name))
+        expect(2, "report", at("names", name), "--csv", at("no.csv"), "--tensorboard", at("tb2"), err=("expected another name of the log", name))
         check(not os.path.exists(at("no.csv")) and not os.path.exists(at("tb2")), f"{name}: something is written")
         expect(0, "report", at("names", name), "--csv", at("yes.csv"))
     expect(0, "report", "=1+1.jsonl", "--csv", "r.csv", "--", "-2.jsonl", "@a, b.jsonl", "a=1.jsonl", cwd=at("names"))
@@ -123,7 +123,7 @@ def test_report_made(at):
     expect(2, "report", at("a.jsonl"), err="nothing to write")
     expect(2, "report", at("a.jsonl"), "--out", at("a.jsonl"), err="the same file")
     expect(1, "report", at("none.jsonl"), "--out", at("x.html"), err="none.jsonl")
-    expect(1, "report", at("r.html"), "--out", at("x.html"), err="no log of convoy train")
+    expect(1, "report", at("r.html"), "--out", at("x.html"), err="not a log of convoy train")
     expect(1, "report", at("a.jsonl"), "--out", at("no/folder/x.html"), err="no/folder/x.html")
     check(not os.path.exists(at("x.html")), "nothing is written then")
 
@@ -192,7 +192,7 @@ def test_report_live(at):
     check_page(page, "resumed")
     check(f"<b>{last + 2}</b><span>epochs" in page and f"<b>{10 * (last + 2)}</b><span>steps" in page, "all steps and epochs")
     expect(0, "report", at("a.jsonl"), "--out", at("b.html"))
-    check("Predictions for the" in page, "the predictions")
+    check("Predictions for " in page, "the predictions")
     cut = lambda text: re.sub(r"<h1>.*?</p>|<section>.*?</section>\n", "", text, flags=re.S)  # the log has no answers
     check(cut(read(at("b.html"))) == cut(page), "the same from the log")
 
@@ -238,7 +238,7 @@ def write_coloured(folder):
 
 def numbers(page, of):
     """The numbers of the answers to a set, row by row: those of a row's cells."""
-    section = re.search(rf"<section>\n<h2>Predictions for the \d+ {of} images.*?</section>", page, re.S)[0]
+    section = re.search(rf"<section>\n<h2>Predictions for \d+ {of} images.*?</section>", page, re.S)[0]
     matrix = re.search(r'<table class="matrix">.*?</table>', section, re.S)
     rows = re.findall(r"<tr><th class=\"r\">.*?</tr>", matrix[0], re.S) if matrix else []
     cells = [[0 if cell == "·" else int(cell) for cell in re.findall(r"<td[^>]*>([\d·]+)", row)] for row in rows]

@@ -129,7 +129,7 @@ def test_subset(at):
     text = json.dumps(header).encode()
     with open(at("bare.st"), "wb") as f:
         f.write(len(text).to_bytes(8, "little") + text + tensors[8 + int.from_bytes(tensors[:8], "little") :])
-    which = "nothing says which of them"
+    which = "without names; expected a folder for each class"
     for data in ("two", "first"):
         for words in ([], ["--classes", 4]):
             one = ["eval", *shape, "--data", at(data), *size, *words]

@@ -118,7 +118,7 @@ def test_train(at):
         "train",
         *LENET,
         *["--batch", 5000, "--max-steps", 1, "--no-eval", "--quiet"],
-        err="batch 5000 is larger than the 640 training images: every step takes all of them",
+        err="--batch 5000 is larger than the 640 training images: every step uses all of them",
     )
 
     # algorithms: the log tells which were taken; one that cannot do some layer is refused, with the layer's name
@@ -171,7 +171,7 @@ def test_train(at):
     expect(2, "train", *SMALL, "--staleness", 1, err="on one device")
     two = ["train", *LENET[:-1], DEVICE + "*2", "--batch", 64, "--init", "he", "--no-eval", "--split", "even"]
     stale = [*two, "--staleness", 1, "--checkpoint", at("stale"), "--quiet"]
-    expect(0, *stale, "--max-steps", 5, "--log", at("stale.jsonl"), err="lack the update of the step before")
+    expect(0, *stale, "--max-steps", 5, "--log", at("stale.jsonl"), err="without the previous step's update")
     expect(0, *two, "--max-steps", 5, "--quiet", "--log", at("fresh.jsonl"))
     fresh, old = ([line["loss"] for line in lines_of(at(name)) if "step" in line] for name in ("fresh.jsonl", "stale.jsonl"))
     check(fresh[0] == old[0] and fresh[1] != old[1], f"losses with and without staleness: {old}, {fresh}")
@@ -216,13 +216,13 @@ def test_train(at):
     whole = ["train", *LENET[:2], "--data", "synthetic:100:28x28x1", "--batch", 40, "--no-eval", "--epochs", 2, "--drop-last"]
     whole += ["--checkpoint", at("whole")]
     done = expect(0, *whole, "--max-steps", 3, "--log", at("whole.jsonl"))
-    check("20 images are left out" in done.stderr, "what is left out", done)
+    check("every epoch leaves out 20 images" in done.stderr, "what is left out", done)
     expect(0, *whole, "--resume", "--log", at("whole.jsonl"))
     lines = lines_of(at("whole.jsonl"))
     check([line["images"] for line in lines if "lr" in line] == [40] * 4, f"steps of whole batches: {lines}")
     check(lines[0]["run"]["settings"]["drop_last"] is True, f"{lines[0]}")
     expect(0, *[word for word in whole if word != "--drop-last"], "--resume", err="taken from " + at("whole") + ": --drop-last")
-    expect(2, *whole, "--batch", 101, err="choose --batch 100 or less")
+    expect(2, *whole, "--batch", 101, err="expected --batch 100 or less")
 
     # eval of what was saved
     done = expect(0, "eval", "--weights", at("a.st"), *LENET)
@@ -448,8 +448,8 @@ def test_sweep(at):
         time.sleep(0.02)
     job.send_signal(signal.SIGINT)
     told = job.communicate()[1]
-    check(job.returncode == 130 and "the sweep ends in run 2 of 2 (lr 0.2, seed 0); the same command with --resume goes on" in told, told)
-    done = expect(0, *stop, "--resume", err=("parts-lr0.05-seed0 was finished already", "finished before"))
+    check(job.returncode == 130 and "the sweep ends in run 2 of 2 (lr 0.2, seed 0); the same command with --resume continues" in told, told)
+    done = expect(0, *stop, "--resume", err=("parts-lr0.05-seed0 is already finished", "finished before"))
     for run in ("-lr0.05-seed0", "-lr0.2-seed0"):
         same(at(f"parts{run}.st"), at(f"whole{run}.st"), "a sweep that was interrupted: the same bytes", done)
 
@@ -460,7 +460,7 @@ def test_sweep(at):
     for option, value, why in (("--lr", "0.1,0.10", "same names"), ("--seed", "0-2,1", "same names"), ("--seed", "3-1", "A-B"),
                                ("--seed", "0-5000", "fewer"), ("--lr", "0.1,", "X1,X2")):
         expect(2, *base, option, value, err=why)
-    expect(2, *base, "--seed", "0-1", "--nodes", "a,b", "--node", 0, err="for one machine")
+    expect(2, *base, "--seed", "0-1", "--nodes", "a,b", "--node", 0, err="a sweep runs on one machine")
 
 
 def test_words(at):

@@ -61,8 +61,8 @@ def test_tune(at):
     hint = f"'{CONVOY} {wanted}' may find faster ones, and takes about "
     steps = ["train", *LENET, "--batch", 16, "--init", "he", "--no-eval"]
 
-    expect(0, *tune, "--show", out="nothing was found yet", env=here)
-    expect(0, *tune, "--clear", err="nothing to forget", env=here)
+    expect(0, *tune, "--show", out="no stored results", env=here)
+    expect(0, *tune, "--clear", err="no stored results to delete", env=here)
     done = expect(0, *steps, "--max-steps", 2, "--log", at("bad.jsonl"), env=here)
     bad = lines_of(at("bad.jsonl"))[0]["run"]["conv_choices"]
     several = hint in done.stderr  # some layer can be done in several ways on this device
@@ -175,7 +175,7 @@ def test_tune_trouble(at):
             print("nothing can be done in two ways here")
             return
     check(done.returncode == 1 and len(devices) == 2 and all(d["entries"] for d in devices), "both are shown", done)
-    check(done.stderr.count("cannot rename") == 2 and done.stderr.count("what was found is not kept") == 2, "it is said", done)
+    check(done.stderr.count("cannot rename") == 2 and done.stderr.count("the results are not stored") == 2, "it is said", done)
     shutil.rmtree(file)
 
     # Ctrl-C while it measures: nothing is said of a budget, and what was found is kept

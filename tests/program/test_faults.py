@@ -170,7 +170,7 @@ def test_last(at):
         shutil.rmtree(folder, ignore_errors=True)
         args = ["--checkpoint", folder, "--save", file, "--log", log]
         done = train(replicas, *args, "--device-timeout", TIMEOUT, words=words)
-        check(done.returncode == 1 and "it was the last one" in done.stderr and "go on with --resume" in done.stderr,
+        check(done.returncode == 1 and "it was the last one" in done.stderr and "resume with --resume" in done.stderr,
               f"{words} of {replicas}", done)
         check(glob.glob(folder + "/*.safetensors") and os.path.exists(file), f"{words}: nothing is kept", done)
         check(len(lost(log)) == replicas, f"{words}: {lost(log)}", done)
@@ -189,7 +189,7 @@ def test_last_shares(at):
         steps = [loss["step"] for loss in lost(log)] if os.path.exists(log) else []
         if len(steps) == 2 and steps[0] == steps[1] > 0:
             break
-    check(done.returncode == 1 and len(steps) == 2 and "go on with --resume" in done.stderr, f"finish {finish}, lost in steps {steps}", done)
+    check(done.returncode == 1 and len(steps) == 2 and "resume with --resume" in done.stderr, f"finish {finish}, lost in steps {steps}", done)
     done = train(2, *small, "--resume", steps=12)
     check(done.returncode == 0, "resumed on both", done)
     shutil.rmtree(at("both"), ignore_errors=True)
@@ -207,7 +207,7 @@ def test_no_room(at):
         done = train(2, *small, words=f"fail=1:launch:{launch}:-5", mib=mib, steps=8)
         if "needs each share in one pass" in done.stderr:
             break
-    check(done.returncode == 1 and "needs each share in one pass" in done.stderr and "go on with --resume" in done.stderr,
+    check(done.returncode == 1 and "needs each share in one pass" in done.stderr and "resume with --resume" in done.stderr,
           f"{mib} MiB, launch {launch}", done)
     done = train(2, *small, "--resume", mib=mib, steps=8)
     check(done.returncode == 0, "resumed with memory for two", done)
@@ -237,7 +237,7 @@ def test_full_disk(at):
     for words in ("", "fail=0:launch:300:-5"):
         done = train(1, *args, "--checkpoint", at("full"), words=words, begin=small_disk)
         check(done.returncode == 1 and ("after step 30; weights in" if not words else "weights in") in done.stderr
-              and "go on with --resume" not in done.stderr, f"full disk, {words}", done)
+              and "resume with --resume" not in done.stderr, f"full disk, {words}", done)
         if not words:
             train(1, "--momentum", 0.9, "--save", at("roomy.st"))
             check(same(at("full.st"), at("roomy.st")), "other weights", done)
@@ -246,7 +246,7 @@ def test_full_disk(at):
 def test_stop(at):
     folder, file = at("stop"), at("stop.st")
     done = train(2, "--on-device-loss", "stop", "--checkpoint", folder, "--save", file, words="fail=1:launch:300:-36")
-    check(done.returncode == 1 and "device 1" in done.stderr and "go on with --resume" in done.stderr, "stop", done)
+    check(done.returncode == 1 and "device 1" in done.stderr and "resume with --resume" in done.stderr, "stop", done)
     done = train(2, "--checkpoint", folder, "--save", file, "--resume")
     check(done.returncode == 0 and same(file, reference(at, 2, [], "stop")), "resumed after a stop: other weights", done)
 

@@ -11,15 +11,15 @@
 #include "tools/program/subcommands.h"
 
 static const subcommand_row rows[] = {
-    {"devices", cmd_devices, "list the OpenCL devices of this machine and what they can do"},
+    {"devices", cmd_devices, "list the OpenCL devices of this machine and their capabilities"},
     {"train", cmd_train, "train a network on one or more devices"},
     {"eval", cmd_eval, "measure the accuracy of trained weights"},
-    {"predict", cmd_predict, "tell the classes of pictures by trained weights"},
-    {"data", cmd_data, "look at a data set: classes, sizes, broken pictures, mean"},
+    {"predict", cmd_predict, "classify pictures with trained weights"},
+    {"data", cmd_data, "check a data set: classes, sizes, broken pictures, mean"},
     {"net", cmd_net, "list the layers of a network, by name or from an ONNX file"},
     {"export", cmd_export, "write trained weights as an ONNX file"},
-    {"report", cmd_report, "lay runs side by side from their logs: HTML, CSV, TensorBoard"},
-    {"selftest", cmd_selftest, "check every operation on your devices against known answers"},
+    {"report", cmd_report, "compare runs from their logs: HTML, CSV, TensorBoard"},
+    {"selftest", cmd_selftest, "check every operation on your devices against known results"},
     {"bench", cmd_bench, "measure devices, kernels, training steps and the exchange"},
     {"tune", cmd_tune, "find the fastest kernels for your devices"},
 };
@@ -27,11 +27,10 @@ static const subcommand_list verbs = {
     .kind = "verb",
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
-    .about = "Trains convolutional networks on all the OpenCL devices of a machine at once.",
+    .about = "Trains convolutional networks on all OpenCL devices of a machine.",
     .after =
-        "convoy help VERB lists the options of a verb; convoy --version is the version.\n"
-        "A first try:\n"
-        "  convoy train --model lenet --data synthetic --init xavier --epochs 2",
+        "convoy help VERB lists the options of a verb; convoy --version prints the version.\n"
+        "Quick try:\n  convoy train --model lenet --data synthetic --init xavier --epochs 2",
 };
 
 static int run(int argc, char **argv) {
@@ -47,7 +46,7 @@ static int run(int argc, char **argv) {
   return EXIT_DONE;
 }
 
-/* Not in the help: the program starts itself with it (convoy/compile.h). */
+/* Not in the help: the program starts itself with this option (convoy/compile.h). */
 static const char compile_option[] = "--compile-kernels";
 
 int main(int argc, char **argv) {
@@ -58,7 +57,7 @@ int main(int argc, char **argv) {
   signals_start();
   program_log_start();
   const int code = program_end(run(argc, argv));
-  /* exit() may wait for threads inside a driver that hangs; stdout is flushed (program_end) */
+  /* exit() may wait for threads inside a hung driver; program_end has flushed stdout */
   if (cvy_devices_abandoned() > 0) _exit(code);
   return code;
 }

@@ -14,7 +14,8 @@
 int fleet_options_check(const char *verb, const fleet_options *o) {
   if (o->nodes && o->none) return options_error(verb, "--nodes %s and --no-fleet: expected one of them", o->nodes);
   if (o->nodes && o->node < 0)
-    return options_error(verb, "--nodes %s: --node I is missing: which of them this machine is, from 0", o->nodes);
+    return options_error(verb, "--nodes %s: --node I is missing: the index of this machine in --nodes, from 0",
+                         o->nodes);
   if (!o->nodes && o->node >= 0)
     return options_error(verb, "--node %lld: --nodes A,B,... is missing", (long long)o->node);
   if (!o->nodes && o->key) return options_error(verb, "--fleet-key %s: --nodes A,B,... is missing", o->key);
@@ -27,9 +28,9 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static double met_first; /* when fleet_meet was called first; 0: it was not */
+static double met_first; /* time of the first fleet_meet; 0: not called yet */
 
-/* At least a moment: 0 is the library's default. */
+/* Above 0, which means the library's default. */
 static double time_left(const fleet_options *o) { return fmax(0.01, o->wait - (now() - met_first)); }
 
 int fleet_meet(const fleet_options *o, bool quiet, cvy_fleet **out) {
@@ -60,7 +61,7 @@ bool fleet_end(const fleet_options *o, bool quiet, int code, cvy_fleet **fleet) 
   return again;
 }
 
-/* Compares the files that node r names with the head's. False: the head would not write one of them. */
+/* Compares node r's output files with the head's. False: the head does not write one of them. */
 static bool compare_outputs(const char *verb, const cvy_fleet *fleet, int r, const json_t *its, const json_t *heads) {
   const char *option;
   json_t *path;
@@ -70,12 +71,12 @@ static bool compare_outputs(const char *verb, const cvy_fleet *fleet, int r, con
     if (!other) {
       if (cvy_fleet_is_head(fleet))
         program_say(
-            "error: convoy %s: node %d (%s) has %s %s, and node 0, which writes, has none: expected the same on "
-            "all nodes; --no-fleet: each process alone",
+            "error: convoy %s: node %d (%s) has %s %s, but node 0, which writes, does not; expected the same options "
+            "on all nodes, or --no-fleet",
             verb, r, cvy_fleet_name(fleet, r), option, text);
       ok = false;
     } else if (strcmp(text, other) != 0 && cvy_fleet_rank(fleet) == r) {
-      program_warn("%s %s is not written: node 0 alone writes, to %s; --no-fleet: each process alone", option, text,
+      program_warn("%s %s is not written: only node 0 writes, to %s; --no-fleet runs each process alone", option, text,
                    other);
     }
   }
@@ -89,7 +90,7 @@ int fleet_check_outputs(const char *verb, cvy_fleet *fleet, const program_file *
   if (!fleet) return EXIT_DONE;
   own = json_object();
   for (; outputs->option; outputs++)
-    if (outputs->path && strcmp(outputs->option, "--trace") != 0) /* which each node writes for itself */
+    if (outputs->path && strcmp(outputs->option, "--trace") != 0) /* written by each node */
       json_object_set_new(own, outputs->option, program_text_json(outputs->path));
   dumped = json_dumps(own, JSON_COMPACT);
   json_decref(own);
@@ -113,8 +114,8 @@ int fleet_refuse(const char *verb) {
   const int n = cvy_fleet_started();
   if (n <= 1) return EXIT_DONE;
   return options_error(verb,
-                       "mpirun or srun has started %d processes of it, which would disturb each other: it measures "
-                       "one machine; start it there, without a launcher",
+                       "mpirun or srun started %d processes; this verb measures one machine: start it there without a "
+                       "launcher",
                        n);
 }
 
@@ -146,7 +147,7 @@ char *fleet_labels(const cvy_fleet *fleet) {
   return text;
 }
 
-/* The devices that a node has sent, with its texts made plain. */
+/* The devices that a node has sent, with control characters replaced. */
 static json_t *devices_json(const cvy_fleet *fleet, int r) {
   json_t *const devices = json_loads(cvy_fleet_devices_json(fleet, r), 0, NULL);
   for (size_t i = 0; i < json_array_size(devices); i++) {

@@ -40,8 +40,7 @@ const char *options_parse_model(const char *text, void *target) {
   if (known) *(const char **)target = text;
   return known                                ? NULL
          : name_kind(text, kind, sizeof kind) ? kind
-                                              : "expected resnet18, lenet, resnet34, resnet50, or the name of an ONNX "
-                                                "file, which ends in .onnx";
+                                              : "expected resnet18, lenet, resnet34, resnet50, or an ONNX file (.onnx)";
 }
 
 cvy_status program_model_net(const char *model, const int64_t *input, int64_t classes, cvy_net **out) {
@@ -54,18 +53,19 @@ cvy_status program_model_net(const char *model, const int64_t *input, int64_t cl
 const char *program_math_name(cvy_math math) { return math == CVY_MATH_TF32 ? "tf32" : "fp32"; }
 const char *program_exchange_name(cvy_exchange_kind kind) { return kind == CVY_EXCHANGE_BF16 ? "bf16" : "fp32"; }
 
-/* convoy tune's own batch, and how many times larger or smaller ones are served by it (src/ops/tune/tune_table.h). */
+/* convoy tune's default batch, and the factor up to which its results apply to other batches
+ * (src/ops/tune/tune_table.h). */
 enum { TUNE_BATCH = 256, TUNE_NEAR = 8 };
 
-/* Any thread of the library has messages, while the main thread changes what is done with them. */
+/* Any thread of the library may log, while the main thread changes these. */
 static struct {
   pthread_mutex_t lock;
   char last_error[1024];
   char speaker[300]; /* "": this process prints everything */
-  bool waiting;      /* for other nodes, which are named */
+  bool waiting;      /* prefix of other nodes' messages */
 } talk = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* speaker: room for as much as talk.speaker. True: others than the head's process are silent but for warnings. */
+/* speaker: room for as much as talk.speaker. True: processes other than the head print only warnings and errors. */
 static bool has_speaker(char *speaker, bool *waiting) {
   pthread_mutex_lock(&talk.lock);
   memcpy(speaker, talk.speaker, sizeof talk.speaker);
@@ -192,7 +192,7 @@ int program_try_output(const char *verb, const char *option, const char *path, b
   if (!path) return EXIT_DONE;
   if (strcmp(path, "-") == 0) {
     return may_be_stdout ? EXIT_DONE
-                         : options_error(verb, "%s -: expected a file; this output does not go to stdout", option);
+                         : options_error(verb, "%s -: expected a file; this output is not supported on stdout", option);
   }
   return cvy_file_try(path, &why) ? EXIT_DONE : program_output_refused(verb, option, path, why);
 }
@@ -203,7 +203,7 @@ bool program_write(const char *path, const char *text) {
 }
 
 json_t *program_text_json(const char *text) {
-  /* JSON has escapes of its own for these */
+  /* JSON escapes these itself */
   static const char controls[] =
       "\1\2\3\4\5\6\7\10\11\12\13\14\15\16\17\20\21\22\23\24\25\26\27\30\31\32\33\34\35\36\37";
   cvy_text plain = {0};
@@ -225,10 +225,10 @@ bool program_write_json(const char *path, json_t *value) {
   return ok;
 }
 
-/* A run ends after so long even if the terminal takes nothing. */
+/* Time limit for a terminal that accepts no output. */
 enum { LAST_LINES_MS = 2000 };
 
-static int not_written; /* why program_flush has failed; 0: it has not */
+static int not_written; /* errno of a failed program_flush, or 0 */
 
 void program_flush(void) {
   if (fflush(stdout) != 0 && not_written == 0) not_written = errno;
@@ -236,14 +236,14 @@ void program_flush(void) {
 
 int program_end(int code) {
   progress_await_terminal(code == EXIT_INTERRUPTED ? LAST_LINES_MS : -1);
-  errno = 0; /* and stays 0 if an earlier write failed but this one does not */
+  errno = 0; /* stays 0 if only an earlier write failed */
   if ((fflush(stdout) == 0 && !ferror(stdout)) || (errno == EPIPE && options_help_only())) return code;
   const int why = not_written ? not_written : errno;
-  program_say("error: stdout: cannot be written: %s", why ? strerror(why) : "a part of it did not get out");
+  program_say("error: stdout: cannot be written: %s", why ? strerror(why) : "not all of it was written");
   return code == EXIT_DONE ? EXIT_FAILED : code;
 }
 
-/* Begins as run/checkpoint.h says; a weights file has no such metadata. */
+/* The beginning in run/checkpoint.h; a weights file has no such metadata. */
 static bool is_checkpoint(const char *path) {
   static const char begin[] = "{\"__metadata__\":{\"convoy_checkpoint\"";
   char head[8 + sizeof begin - 1];
@@ -260,7 +260,7 @@ static bool is_file(const char *path) {
   return path && strcmp(path, "-") != 0 && cvy_file_kind_of(path) != CVY_FILE_STREAM;
 }
 
-/* True for --save and --init-from: the weights are read long before they are written. */
+/* True for --save and --init-from: the weights are read before they are written. */
 static bool may_replace(const program_file *out, const program_file *in) {
   return strcmp(out->option, "--save") == 0 && strcmp(in->option, "--init-from") == 0;
 }
@@ -274,7 +274,7 @@ int program_check_outputs(const char *verb, const program_file *outputs, const p
                              out->option, out->path);
     }
     if (is_checkpoint(out->path))
-      return options_error(verb, "%s %s is a checkpoint, which would be lost: expected another name", out->option,
+      return options_error(verb, "%s %s is a checkpoint and would be overwritten; expected another name", out->option,
                            out->path);
   }
   return EXIT_DONE;
@@ -300,7 +300,7 @@ static int check_data_files(const program_run_spec *spec, const cvy_data *data) 
   return EXIT_DONE;
 }
 
-/* Sets the arguments with which `convoy tune` tunes for this run, as far as they are not its defaults. */
+/* Sets the arguments of `convoy tune` for this run, without its defaults. */
 static void tune_for(const program_run_spec *spec, const program_run *run) {
   char args[400];
   const cvy_data *const d = run->data;
@@ -332,7 +332,7 @@ void program_say_no_gpu(const cvy_devices *devices, const char *does) {
   if (cvy_device_list_create(&list) == CVY_OK) cvy_device_missing_drivers(list, missing, sizeof missing);
   cvy_device_list_destroy(&list);
   program_say("no GPU found: %s the CPU, %s", does, cvy_devices_label(devices, 0));
-  if (missing[0]) program_say("what may be missing for a GPU: %s devices", program_name());
+  if (missing[0]) program_say("%s devices lists possible reasons", program_name());
 }
 
 cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64_t seed, const image_options *images) {
@@ -376,7 +376,7 @@ void program_take_images(const cvy_model_info *info, image_options *images) {
   if (info->exif_rotate) images->exif = EXIF_ROTATE;
 }
 
-/* The data set is one that the weights' network can be tried on. */
+/* Checks that the data set fits the weights' network. */
 static int check_facts(const program_run_spec *spec, const cvy_data *data) {
   const cvy_model_info *const f = spec->info;
   if (data->h != f->height || data->w != f->width || data->c != f->channels) {
@@ -386,29 +386,28 @@ static int check_facts(const program_run_spec *spec, const cvy_data *data) {
     return EXIT_USAGE;
   }
   if (data->classes > f->classes) {
-    program_say("error: %s tells %d classes apart, data set %s has %d", spec->weights, f->classes, data->name,
-                data->classes);
+    program_say("error: %s has %d classes, data set %s has %d", spec->weights, f->classes, data->name, data->classes);
     return EXIT_USAGE;
   }
   for (int i = 0; f->class_names && data->class_names && i < (data->folders ? data->folders : data->classes); i++) {
     if (cvy_model_class_is(f, i, data->class_names[i])) continue;
     program_say("error: class %d of %s is '%s', in data set %s it is '%s'%s", i, spec->weights, f->class_names[i],
                 data->name, data->class_names[i],
-                data->folders && data->folders < f->classes ? ": expected a folder for each class, an empty one where "
-                                                              "it has no pictures"
+                data->folders && data->folders < f->classes ? ": expected a folder for each class, empty without "
+                                                              "pictures"
                                                             : "");
     return EXIT_USAGE;
   }
   return EXIT_DONE;
 }
 
-/* The label of a picture is its folder's place among the folders that are there. */
+/* The label of a picture is the index of its folder among the existing ones. */
 static int check_folders(const program_run_spec *spec, const cvy_data *data, int classes) {
   if (!spec->evaluates || !data->folders || data->folders >= classes || (spec->info && spec->info->class_names))
     return EXIT_DONE;
   program_say(
-      "error: %s has folders for %d classes, the network has %d, and nothing says which of them these are: "
-      "expected a folder for each class, an empty one where it has no pictures",
+      "error: %s has folders for %d classes, the network has %d without names; expected a folder for each class, empty "
+      "without pictures",
       data->name, data->folders, classes);
   return EXIT_USAGE;
 }

@@ -25,7 +25,7 @@ void program_name_start(const char *argv0) {
 const char *program_name(void) { return how; }
 
 void program_name_note(FILE *out) {
-  if (strcmp(how, "convoy") != 0) fprintf(out, "\nconvoy is not on PATH; here it is\n  %s\n", how);
+  if (strcmp(how, "convoy") != 0) fprintf(out, "\nconvoy is not on PATH; its path is\n  %s\n", how);
 }
 
 void program_name_tune_with(const char *args) { snprintf(tune_args, sizeof tune_args, "%s", args); }

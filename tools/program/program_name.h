@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * How the program was called, for commands that a user copies from its messages. */
+ * The program's name, for commands that a user copies from its messages. */
 #ifndef CVY_TOOLS_PROGRAM_PROGRAM_NAME_H
 #define CVY_TOOLS_PROGRAM_PROGRAM_NAME_H
 
@@ -12,9 +12,9 @@ void program_name_start(const char *argv0);
 const char *program_name(void);
 /* If `convoy` is not on PATH: prints a line with the program's path. */
 void program_name_note(FILE *out);
-/* From now on 'convoy tune' in messages is followed by these arguments (copied, cut at 400 bytes). */
+/* Sets arguments that follow 'convoy tune' in messages (copied, cut at 400 bytes). */
 void program_name_tune_with(const char *args);
-/* `message` with every 'convoy … in quotes as it is called here; cut at out_bytes. */
+/* `message` with every 'convoy … in quotes replaced by this program's name; cut at out_bytes. */
 void program_name_message(const char *message, char *out, size_t out_bytes);
 
 #endif

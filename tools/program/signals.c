@@ -27,11 +27,11 @@ static void (*volatile before_end)(void);
 /* When the first signal and the first SIGINT came (CLOCK_MONOTONIC), 0: not yet. Two threads may run the handler at
  * once. */
 static _Atomic int64_t first_ms, interrupt_ms;
-static atomic_bool told; /* since signals_told was called */
+static atomic_bool told; /* since the last call of signals_told */
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a signal handler may not take a lock");
 
 void signals_open_closed_files(void) {
-  int fd = open("/dev/null", O_RDWR); /* the lowest number that is free */
+  int fd = open("/dev/null", O_RDWR); /* the lowest free descriptor */
   while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
   if (fd > STDERR_FILENO) close(fd);
 }
@@ -75,8 +75,8 @@ static void on_signal(int number) {
   errno = code;
 }
 
-/* Installs the handlers, except for signals that the program was started to ignore. Call again after drivers were
- * loaded: one may have installed its own. */
+/* Installs the handlers, except for signals that were ignored at the start. Call again after drivers were loaded, since
+ * a driver may install its own. */
 static void install(void) {
   struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
   const struct sigaction ignore = {.sa_handler = SIG_IGN};

@@ -18,12 +18,12 @@ int weights_info(const char *verb, const char *path, const char **model, cvy_mod
   if (!f || !f->model) {
     cvy_model_info_free(info);
     if (*model) return EXIT_DONE;
-    return options_error(verb, "--model NAME is missing: %s does not say which network its weights belong to", path);
+    return options_error(verb, "--model NAME is missing: %s does not name the network of its weights", path);
   }
-  /* a file may have moved: the user's name of it counts, and the networks are compared later */
+  /* a file may have moved: the user's name is used, and the networks are compared later */
   if (*model && cvy_onnx_is_file(*model) && cvy_onnx_is_file(f->model)) f->model = *model;
   if (!is_known(f->model))
-    (void)options_error(verb, "%s holds weights of the network '%s', which this program does not know", path, f->model);
+    (void)options_error(verb, "%s holds weights of the network '%s', which is not supported", path, f->model);
   else if (*model && strcmp(*model, f->model) != 0)
     (void)options_error(verb, "--model %s: %s holds weights of %s", *model, path, f->model);
   else {

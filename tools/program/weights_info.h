@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * What a weights file says of its network, beside what the user says. */
+ * Metadata of a weights file combined with the user's options. */
 #ifndef CVY_TOOLS_PROGRAM_WEIGHTS_INFO_H
 #define CVY_TOOLS_PROGRAM_WEIGHTS_INFO_H
 
 #include "convoy/about.h"
 
-/* The facts of the file, and the network that it belongs to: *model is the user's --model, NULL: not given; else it
- * lives as long as the facts. *facts NULL: the file has none that tell the network, and the user has said it;
- * cvy_model_info_free. EXIT_DONE, or the exit status with the reason said: neither says it, or the two differ. */
+/* Reads the metadata of the file and sets *model, the network's name. On entry *model is the user's --model or NULL; a
+ * name from the file lives as long as *facts. *facts NULL: the file does not name a network, and the user does; free
+ * with cvy_model_info_free. EXIT_DONE, or the exit status, with the reason printed: neither names a network, or the two
+ * differ. */
 int weights_info(const char *verb, const char *path, const char **model, cvy_model_info **info);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * Shared by the words of `convoy bench`: a device opened for measuring, fixed-time sampling, the device's peaks.
  *
- * Every figure comes from samples of one run each. One unmeasured run comes first, which compiles kernels and touches
- * memory. Then, until the given time is over: caches are overwritten, the queue is drained, a run is timed.
- *   wall time    from enqueuing to the end of the queue, as the host sees it: the cost of a single call
- *   event time   sum of the kernels' times as the device saw them: the cost of the same call in a full queue
- * The middle of the samples is reported, with the quartiles as spread: one disturbed sample does not count. */
+ * Every figure is computed from samples of one run each. An unmeasured run comes first, which compiles kernels and
+ * touches memory. Then, until the given time has passed: caches are overwritten, the queue is drained, a run is timed.
+ *   wall time    from enqueuing to the end of the queue on the host's clock: the cost of a single call
+ *   event time   sum of the kernels' times on the device's clock: the cost of the same call in a full queue
+ * The median of the samples is reported, with the quartiles as spread, so that one disturbed sample has no effect. */
 #ifndef CVY_TOOLS_PROGRAM_BENCH_BENCH_H
 #define CVY_TOOLS_PROGRAM_BENCH_BENCH_H
 
@@ -49,14 +49,14 @@ typedef struct bench_peaks {
 } bench_peaks;
 
 typedef struct bench_device {
-  const cvy_devices *chosen; /* it is the one at `at`; borrowed */
+  const cvy_devices *chosen; /* the list that has this device at index `at`; borrowed */
   int at;
   cvy_device *cl;   /* opened with profiling */
   cvy_queue *queue; /* compute */
   const char *label;
   cvy_buffer *flush; /* overwritten between samples */
   bench_peaks peaks;
-  bool events_wrong; /* the driver's times are not those of the kernels: only wall times count */
+  bool events_wrong; /* the driver's kernel times are wrong: only wall times are used */
   int n_kernels;     /* launches of the last collection */
   double kernels_ms; /* and the sum of their times */
 } bench_device;
@@ -65,7 +65,7 @@ cvy_status bench_device_open(const cvy_devices *devices, int i, bench_device *ou
 void bench_device_close(bench_device *device);
 /* Overwrites the device's caches and waits. */
 cvy_status bench_flush(bench_device *device);
-/* Sums up the times of the kernels since the last call: n_kernels, kernels_ms; 0 where they are wrong. Waits. */
+/* Adds up the kernels' times since the last call: n_kernels, kernels_ms; 0 if they are wrong. Waits. */
 cvy_status bench_collect(bench_device *device);
 
 /* Enqueues the run to measure. */
@@ -74,7 +74,7 @@ typedef struct bench_times {
   int n;                    /* samples */
   bench_spread wall, event; /* ms; event all zero where no kernel was seen */
 } bench_times;
-/* One run unmeasured, then samples for `seconds`: 3 at least, unless one takes longer than 4 * seconds. `flush`: caches
+/* One unmeasured run, then samples for `seconds`: at least 3, unless one takes longer than 4 * seconds. `flush`: caches
  * are overwritten before each. */
 cvy_status bench_sample(bench_device *device, double seconds, bool flush, bench_run_fn run, void *user,
                         bench_times *out);
@@ -86,21 +86,21 @@ double bench_roof_ms(const bench_peaks *peaks, double flops, double read_bytes, 
 
 /* ---- words ---- */
 
-/* The beginning of words that measure devices together: tries the output, lets a signal end the step under way, starts
- * the talk, chooses devices. EXIT_DONE, or the exit status with the reason said. */
+/* Start of the words that measure devices together: checks the output file, installs the signal handlers, starts
+ * messages, selects devices. EXIT_DONE, or the exit status, with the reason printed. */
 int bench_begin(const char *verb, const char *json, bool quiet, const char *selector, cvy_devices **devices);
-/* The data of a batch, synthetic, and the network for it; `model` as of --model, `input` height, width and channels of
+/* Synthetic data of a batch and the network for it; `model` as of --model, `input` height, width and channels of
  * an image (NULL: 28x28x1; an ONNX file has its own). Both are the caller's, also after a failure. */
 cvy_status bench_network(const char *model, const int64_t *input, int batch, bool trains, cvy_data **data,
                          cvy_net **net);
-/* Chooses devices and calls `measure` for each of them, opened. The exit status; 130 after an interruption. */
+/* Selects devices and calls `measure` for each of them, opened. Returns the exit status; 130 after an interruption. */
 typedef cvy_status (*bench_device_fn)(void *user, bench_device *device);
 int bench_each_device(const char *selector, bool quiet, bench_device_fn measure, void *user);
 /* {"version", "word", "devices": devices}; takes over `devices`. */
 json_t *bench_json(const char *word, json_t *devices);
 /* {"device", "driver", "platform", "peaks": {…}} of a device. */
 json_t *bench_device_json(const bench_device *device);
-bool bench_to_stdout(const char *json); /* JSON takes stdout: no table */
+bool bench_to_stdout(const char *json); /* JSON is on stdout: no table */
 
 /* Rows that every word has; F(name): offset of the field. */
 #define BENCH_COMMON_ROWS(F, HELP_DEVICES) ROW_DEVICES(F, HELP_DEVICES), ROW_JSON_OR_TABLE(F), ROW_QUIET(F)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Passes of an operation's case (src/ref/cases.h) as rows. The case has few samples; the measured call has many, which
- * repeat those few. The error is that of the first few and of the last one, if each sample has results of its own; a
- * pass that adds up samples, or adds to old values, runs again on the few. */
+ * repeat these. If each sample has its own results, the error is that of the first few samples and of the last one. A
+ * pass that adds up samples, or adds to old values, runs again on the few samples. */
 #include <math.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static size_t bytes_of(const case_bench *b, int at) {
   return rows * (t->pitch > 0 ? (size_t)t->pitch * sizeof(float) : (size_t)t->cols);
 }
 
-/* The few samples over and over, or zeros. */
+/* The few samples repeated, or zeros. */
 static cvy_status put(case_bench *b, int at) {
   cvy_status status = CVY_OK;
   const case_tensor *const t = &b->c->tensors[at];
@@ -63,7 +63,7 @@ static cvy_status run(void *user) {
   return b->pass->run(b->c, b->device->queue, used);
 }
 
-/* Samples from `first` on, as many as the case has, or one. *error becomes their relative L2 error if that is more. */
+/* Compares samples from `first` on, as many as the case has, or one. Raises *error to their relative L2 error. */
 static cvy_status compare(case_bench *b, int at, int first, double *error) {
   cvy_status status = CVY_OK;
   case_tensor *const t = &b->c->tensors[at];
@@ -96,7 +96,7 @@ static cvy_status judge(case_bench *b, double *error) {
   op_case *const c = b->c;
   const int n = c->n;
   c->n = b->few, c->why[0] = '\0';
-  for (int round = 0; round < 2; round++) { /* truth may be made from what came out */
+  for (int round = 0; round < 2; round++) { /* the reference may depend on the output */
     for (int at = 0; at < CASE_TENSORS; at++)
       if (b->pass->writes & CASE_BIT(at) && c->tensors[at].role != CASE_NONE)
         CVY_TRY(compare(b, at, 0, round ? error : NULL));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Convolutions, and linear layers as such: every pass by every algorithm that can do it. */
+ * Convolutions, and linear layers as convolutions: every pass with every algorithm that supports it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum { WAYS_MAX = 256, FEW = 2 };
 
-/* Compiles the pass with this choice (AUTO: the shipped default), and other passes only where it must. */
+/* Compiles the pass with this choice (AUTO: the shipped default), and other passes only if needed. */
 static cvy_conv2d_params params_of(const cvy_conv2d_params *params, cvy_conv_pass pass, const cvy_conv_choice *choice) {
   cvy_conv2d_params p = *params;
   p.inference = pass == CVY_CONV_FORWARD;
@@ -21,7 +21,7 @@ static bool same_choice(const cvy_conv_choice *a, const cvy_conv_choice *b) {
   return a->algo == b->algo && memcmp(a->tile, b->tile, sizeof a->tile) == 0;
 }
 
-/* The choices to measure; *chosen: auto's, which comes first if it is wanted at all. */
+/* The choices to measure; *chosen: auto's, the first one if it is measured. */
 static cvy_status ways_of(cvy_device *device, const cvy_conv2d_params *params, cvy_conv_pass pass,
                           const bench_conv_options *options, cvy_conv_choice *ways, int *n, cvy_conv_choice *chosen,
                           bool *tuned) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * convoy bench exchange: the exchange of a training step without the training. The same calls in the same order as in
- * src/team: the host maps or reads the gradients, adds them in device order, updates its weights, also in the pinned
- * memory of each device that has some (replica/staging.h), and writes the new ones to every device. Once as floats, and
- * once with gradients packed to bfloat16 on the device (--exchange bf16 of convoy train). */
+ * src/team: the host maps or reads the gradients, adds them in device order, updates its weights and their copies in
+ * pinned memory (replica/staging.h), and writes the new ones to every device. Measured with floats, and with gradients
+ * packed to bfloat16 on the device (convoy train --exchange bf16). */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ typedef struct exchange_options {
 
 static const char *parse_buckets(const char *text, void *target) {
   number_list *const list = target;
-  static const char expected[] = "expected one or several sizes from 0.001 to 4096 with commas";
+  static const char expected[] = "expected sizes from 0.001 to 4096, separated by commas";
   if (!parse_list(text, false, list)) return expected;
   for (int i = 0; i < list->n; i++)
     if (!(list->values[i] >= 0.001 && list->values[i] <= 4096)) return expected;
@@ -38,9 +38,9 @@ static const char *parse_buckets(const char *text, void *target) {
 
 #define FIELD(name) .offset = offsetof(exchange_options, name)
 static const option_row rows[] = {
-    {.kind = OPTION_GROUP, .help = "What is measured"},
+    {.kind = OPTION_GROUP, .help = "Network and measurement"},
     ROW_NO_NODES("this measures one machine; convoy bench fleet measures several"),
-    ROW_MODEL(FIELD, "the network whose gradients would cross"),
+    ROW_MODEL(FIELD, "network whose gradients are exchanged"),
     {.kind = OPTION_PARSE,
      .name = "buckets",
      FIELD(buckets),
@@ -48,7 +48,7 @@ static const option_row rows[] = {
      .deflt = "0.25,1,4,16,64",
      .parse = parse_buckets,
      .unit = "MiB",
-     .help = "bucket sizes, with commas; the last bucket holds what is left"},
+     .help = "bucket sizes, separated by commas; the last bucket holds the remainder"},
     {.kind = OPTION_REAL,
      .name = "time",
      .letter = 't',
@@ -58,7 +58,7 @@ static const option_row rows[] = {
      .unit = "seconds",
      .range = {0.001, 600},
      .help = "time for each figure"},
-    ROW_NO_MATH("nothing is multiplied in the exchange; bench train, conv and ops take it"),
+    ROW_NO_MATH("the exchange has no products; expected bench train, conv or ops with --math"),
     {.kind = OPTION_GROUP, .help = "Devices and output"},
     BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_IN_TURN),
 };
@@ -68,23 +68,22 @@ static const option_table table = {
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
     .about =
-        "Measures the exchange of gradients and weights alone: for each device how fast a\n"
-        "bucket comes to the host and goes back, then a step's whole exchange of all\n"
-        "devices together, and the host's sum and update by themselves, while nothing\n"
-        "crosses: devices + 2 times the gradients' bytes (bf16: devices/2 + 2) are read and\n"
-        "written, once more for each device with memory of its own, at a rate that can be\n"
-        "compared with what the host copies (bytes read and written). Each size twice, as\n"
-        "--exchange of convoy train has it: fp32, and bf16, where gradients are packed to half\n"
-        "the bytes on the device first.",
+        "Measures the exchange of gradients and weights without training: for each device the\n"
+        "transfer of a bucket to the host and back, then a step's whole exchange of all devices\n"
+        "together, then the host's sum and update without transfers. The host reads and writes\n"
+        "devices + 2 times the gradients' bytes (bf16: devices/2 + 2), and once more for each\n"
+        "device with its own memory; this rate is comparable with the host's copy rate (bytes\n"
+        "read and written). Each size is measured twice, as with convoy train --exchange fp32\n"
+        "and bf16, where the device first packs gradients to half the bytes.",
     .after =
-        "A device that shares the host's memory maps its gradients: nothing is copied then.\n"
+        "A device that shares the host's memory maps its gradients without a copy.\n"
         "JSON: {\"version\", \"word\", \"model\", \"gradient_bytes\", \"devices\": [{\"device\",\n"
         "\"driver\", \"platform\", \"platform_version\", \"peaks\", \"mapped\", \"rows\":\n"
         "[{\"exchange\" (fp32 or bf16), \"bucket_bytes\" (of floats), \"pack_ms\" (null for fp32),\n"
-        "\"to_host_ms\", \"to_host_gbs\" (of what crosses), \"to_device_ms\", \"to_device_gbs\"}]}],\n"
+        "\"to_host_ms\", \"to_host_gbs\" (bytes transferred), \"to_device_ms\", \"to_device_gbs\"}]}],\n"
         "\"host_copy_gbs\", \"team\": [{\"exchange\", \"bucket_bytes\", \"buckets\", \"exchange_ms\",\n"
         "\"exchange_ms_low\", \"exchange_ms_high\", \"update_ms\", \"update_gbs\"}], \"fastest\":\n"
-        "[{\"exchange\", \"bucket_mib\", \"bucket_ms\" (what each further bucket costs; null: no size has\n"
+        "[{\"exchange\", \"bucket_mib\", \"bucket_ms\" (cost of each further bucket; null: no size has\n"
         "more)}]}; a bucket larger than the gradients is cut to them.",
 };
 
@@ -92,7 +91,7 @@ static const option_table table = {
 typedef struct exchange_bucket {
   cvy_buffer *gradient, *weight, *residual, *pack;
   cvy_event *read, *written;
-  void *part;  /* where the gradient lies on the host */
+  void *part;  /* the gradient on the host */
   bool mapped; /* in mapped memory */
 } exchange_bucket;
 
@@ -124,7 +123,7 @@ typedef struct exchange_run {
 
 static size_t floats_of(const exchange_run *run, int bucket) { return run->flat.buckets[bucket].size; }
 
-/* The buffer of a device's bucket that crosses to the host. */
+/* The buffer of a device's bucket that is transferred to the host. */
 static cvy_buffer *crossing(const exchange_run *run, const exchange_part *p, int b) {
   return run->packs ? p->buckets[b].pack : p->buckets[b].gradient;
 }
@@ -150,14 +149,15 @@ static void forget_buckets(exchange_run *run) {
   run->flat.n_buckets = 0;
 }
 
-/* Cuts everything into buckets of about so many MiB: slices begin at multiples of CVY_SLICE_ALIGN bytes, packed ones
- * too. */
+/* Divides everything into buckets of about this many MiB. Slices begin at multiples of CVY_SLICE_ALIGN bytes, also
+ * packed ones. */
 static cvy_status make_buckets(exchange_run *run, double mib) {
   cvy_status status = CVY_OK;
   const size_t wanted = cvy_round_up((size_t)(mib * (1 << 20)), 2 * CVY_SLICE_ALIGN) / sizeof(float);
   run->bucket_floats = wanted < run->flat.n_floats ? wanted : run->flat.n_floats;
   const size_t n = (run->flat.n_floats + run->bucket_floats - 1) / run->bucket_floats;
-  CVY_REQUIRE(n <= BUCKETS_MAX, CVY_E_ARGUMENT, "%zu buckets of %g MiB: at most %d are possible", n, mib, BUCKETS_MAX);
+  CVY_REQUIRE(n <= BUCKETS_MAX, CVY_E_ARGUMENT, "--bucket-mib %g: %zu buckets; expected at most %d", mib, n,
+              BUCKETS_MAX);
   run->flat.buckets = cvy_calloc(n, sizeof *run->flat.buckets);
   CVY_REQUIRE(run->flat.buckets, CVY_E_MEMORY, "no memory for %zu buckets", n);
   for (size_t b = 0, at = 0; b < n; b++, at += run->bucket_floats) {
@@ -218,7 +218,7 @@ fail:
   return status;
 }
 
-/* Measures the first bucket's steps, each by itself: packing, to the host, and the same bytes back. pack: all zero
+/* Measures each step of the first bucket separately: packing, to the host, and the same bytes back. pack: all zero
  * without packing. */
 static cvy_status measure_bucket(exchange_run *run, exchange_part *p, bench_spread *pack, bench_spread *to_host,
                                  bench_spread *to_device) {
@@ -277,7 +277,7 @@ static void update_bucket(exchange_run *run, int b) {
                                         .n_copies = n_copies});
 }
 
-/* Behind what the compute queue holds, as at the end of a layer's backward. */
+/* After the commands in the compute queue, as at the end of a layer's backward pass. */
 static cvy_status send_bucket(exchange_run *run, exchange_part *p, int b) {
   cvy_status status = CVY_OK;
   cvy_event *ready = NULL;
@@ -307,7 +307,7 @@ fail:
   return status;
 }
 
-/* As in training: every bucket is updated as soon as it is there and goes back at once. */
+/* As in training: every bucket is updated as soon as it arrives and is sent back at once. */
 static cvy_status exchange_all(exchange_run *run) {
   cvy_status status = CVY_OK;
   CVY_TRY(start_all_reads(run));
@@ -321,7 +321,7 @@ fail:;
   return status != CVY_OK ? status : ended;
 }
 
-/* Measures the host's work alone: all gradients are there, and no weights go back meanwhile. */
+/* Measures only the host's work: all gradients have arrived, and no weights are sent back meanwhile. */
 static cvy_status update_all(exchange_run *run, double *ms) {
   cvy_status status = CVY_OK;
   CVY_TRY(start_all_reads(run));
@@ -414,7 +414,7 @@ static cvy_status part_open(exchange_run *run, int i) {
   exchange_part *const p = &run->parts[i];
   const size_t bytes = run->flat.n_floats * sizeof(float);
   CVY_TRY(bench_device_open(run->devices, i, &p->device));
-  cvy_buffer_destroy(&p->device.flush); /* caches are left alone: in a step the gradients have just been written */
+  cvy_buffer_destroy(&p->device.flush); /* caches are not overwritten: in a step the gradients have just been written */
   p->queue = cvy_device_transfer_queue(p->device.cl);
   p->upload = cvy_device_upload_queue(p->device.cl);
   CVY_TRY(cvy_buffer_create(p->device.cl, bytes, &p->gradients));
@@ -440,7 +440,7 @@ static cvy_status prepare(exchange_run *run) {
   CVY_TRY(cvy_ledger_create(&run->flat, 0, false, &run->ledger));
   CVY_TRY(cvy_pool_create(cores > 1 ? (int)(cores < 16 ? cores : 16) : 1, &run->pool));
   const int n = cvy_devices_count(run->devices);
-  CVY_REQUIRE(n <= DEVICES_MAX, CVY_E_ARGUMENT, "%d devices: at most %d can be measured together", n, DEVICES_MAX);
+  CVY_REQUIRE(n <= DEVICES_MAX, CVY_E_ARGUMENT, "%d devices; expected at most %d", n, DEVICES_MAX);
   run->parts = cvy_calloc((size_t)n, sizeof *run->parts);
   CVY_REQUIRE(run->parts, CVY_E_MEMORY, "no memory for %d devices", n);
   for (; run->n_parts < n; run->n_parts++) {
@@ -502,7 +502,7 @@ fail:
   return status;
 }
 
-/* The fastest size, and the cost of each further bucket, by that row and the one of most buckets. */
+/* The fastest size, and the cost of each further bucket, from this row and the row with the most buckets. */
 static void conclude(const exchange_run *run, bool print, const json_t *team, json_t *fastest) {
   static const char *const kinds[] = {"fp32", "bf16"};
   for (int k = 0; k < 2; k++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * convoy bench fleet: measures the links of a fleet, each node by itself and all of them together, and says whether
- * each node is worth it. */
+ * convoy bench fleet: measures the links of a fleet, each node alone and all nodes together, and prints whether each
+ * node makes steps shorter. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,9 +31,9 @@ typedef struct fleet_bench_options {
 
 #define FIELD(name) .offset = offsetof(fleet_bench_options, name)
 static const option_row rows[] = {
-    {.kind = OPTION_GROUP, .help = "What is measured"},
+    {.kind = OPTION_GROUP, .help = "Network and measurement"},
     ROW_MODEL(FIELD, "the network"),
-    ROW_BATCH(FIELD, 1 << 20, "images of a step of the whole fleet; a node alone takes it, too"),
+    ROW_BATCH(FIELD, 1 << 20, "images of a step of the whole fleet, and of a node alone"),
     ROW_SHARES(FIELD, "even"),
     ROW_EXCHANGE(FIELD),
     {.kind = OPTION_INT,
@@ -42,16 +42,16 @@ static const option_row rows[] = {
      .deflt = "5",
      .unit = "steps",
      .range = {2, 128},
-     .help = "steps measured of each node and of the fleet, after some that are not; more where they are short"},
+     .help = "steps measured of each node and of the fleet, after warm-up; more if steps are short"},
     {.kind = OPTION_INT,
      .name = "rounds",
      FIELD(rounds),
      .deflt = "1",
      .unit = "rounds",
      .range = {1, 100},
-     .help = "all of it so many times over; of each figure the least time counts, as other programs take time away "
+     .help = "repetitions of all measurements; the shortest time of each figure is used, since other programs disturb "
              "unevenly"},
-    ROW_CONV_ALGO(FIELD, "how convolutions and linear layers are computed, as in convoy train"),
+    ROW_CONV_ALGO(FIELD, "algorithms of convolutions and linear layers, as in convoy train"),
     ROW_MATH(FIELD, HELP_MATH_SHORT),
     ROW_TUNE(FIELD, HELP_TUNE),
     ROWS_FLEET(FIELD),
@@ -64,29 +64,29 @@ static const option_table table = {
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
     .about =
-        "Started on all machines of a fleet, as convoy train is: measures each node by itself,\n"
-        "the links between neighbours, and the steps of all nodes together; predicts the latter\n"
-        "from the former, and says of each node whether it is worth it. Node 0 prints.",
+        "Start it on all machines of a fleet, like convoy train. It measures each node alone, the\n"
+        "links between neighbours, and the steps of all nodes together. It predicts the latter\n"
+        "from the former and prints whether each node makes steps shorter. Node 0 prints.",
     .after =
-        "alone: the whole batch on this node. its share: what the node computes in the fleet,\n"
-        "with its sums and updates on the host, but without the links. Times: middle of the\n"
-        "steps, the least of all rounds; all nodes measure at once. Links: rates of messages in\n"
-        "a row, each way by itself and both at once, and half of a small message's way there\n"
-        "and back. Predicted: when each node has which part of the gradients, as measured there,\n"
-        "and the time that these need through the chain of links (doc/fleet.md). Without a node:\n"
-        "of two, the other one alone, as measured; of more, predicted.\n"
+        "alone: the whole batch on this node. its share: the node's computation in the fleet,\n"
+        "with its sums and updates on the host, without the links. Times: median of the steps,\n"
+        "minimum over rounds; all nodes measure at the same time. Links: rates of consecutive\n"
+        "messages, each direction alone and both at once, and half of a small message's round\n"
+        "trip. Predicted: from the measured times at which each node has its gradients, and the\n"
+        "time that these take through the chain of links (doc/fleet.md). Without a node: of two,\n"
+        "the other one alone, as measured; of more, predicted.\n"
         "JSON: {\"version\", \"word\", \"model\", \"batch\", \"exchange\", \"link\", \"devices\": [labels],\n"
         "\"nodes\": [{\"name\", \"devices\", \"share\", \"alone_ms\", \"share_ms\", \"host_ms\" (sums and\n"
         "updates), \"to_next\": {\"latency_us\", \"up_mbit\", \"down_mbit\", \"both_up_mbit\",\n"
-        "\"both_down_mbit\"} (null for the last), \"without_ms\", \"verdict\"}], \"links_ms\" (a step's\n"
-        "bytes through the links, nothing else), \"predicted_ms\", \"measured_ms\"}.",
+        "\"both_down_mbit\"} (null for the last), \"without_ms\", \"verdict\"}], \"links_ms\" (only a step's\n"
+        "bytes through the links), \"predicted_ms\", \"measured_ms\"}.",
 };
 
 enum { UNMEASURED = 2, BLOCK_MOST = 32 };
 static const double BLOCK_S = 0.06, LINK_S = 1;
 
-/* Figures of a node, as they cross between nodes: these, then when each unit of a step is ready, and how long its sum
- * and its update take. */
+/* Figures of a node as sent between nodes: these, then the time at which each unit of a step is ready, and the times of
+ * its sum and its update. */
 typedef enum figure { FULL_S, SHARE_S, HOST_S, FIGURES } figure;
 
 typedef struct fleet_run {
@@ -101,7 +101,7 @@ typedef struct fleet_run {
   int counts[CVY_NODES_MOST]; /* devices of each node */
   int node_shares[CVY_NODES_MOST];
   double *all_shares; /* of all devices */
-  int n_all, first;   /* the place of this node's first device */
+  int n_all, first;   /* index of this node's first device */
   size_t n_figures;   /* of each node */
   double *figures;    /* of all nodes */
   double *fresh;      /* the same of the round under way */
@@ -123,7 +123,7 @@ static void tell(const fleet_run *run, const char *what) {
   progress_status(text);
 }
 
-/* times_s NULL: they do not count. */
+/* times_s NULL: warm-up. */
 static cvy_status run_steps(fleet_run *run, cvy_team *team, int n, int steps, double *times_s) {
   cvy_status status = CVY_OK;
   const cvy_stop *const stop = signals_soft();
@@ -143,7 +143,7 @@ fail:
   return status;
 }
 
-/* The fleet NULL: this node's devices as they are without one. */
+/* Fleet NULL: this node's devices without a fleet. */
 static cvy_status open_team(fleet_run *run, cvy_fleet *fleet, int n, const double *shares, cvy_team **team) {
   cvy_status status = CVY_OK;
   const fleet_bench_options *const o = run->options;
@@ -166,8 +166,8 @@ fail:
   return status;
 }
 
-/* So many that they take a while, since the ends of short steps come irregularly. The same number on all nodes, so it
- * must follow from what all of them know. */
+/* Enough steps for a stable time, since short steps end irregularly. All nodes must compute the same number, so it
+ * depends only on values that they share. */
 static int steps_for(const fleet_run *run, double step_s) {
   const int most = (int)fmin(BLOCK_MOST, ceil(BLOCK_S / fmax(step_s, 1e-9)));
   return (int)run->options->steps * (most > 1 ? most : 1);
@@ -196,8 +196,7 @@ static double seconds_between(uint64_t from_ns, uint64_t to_ns) {
   return to_ns > from_ns ? 1e-9 * (double)(to_ns - from_ns) : 0;
 }
 
-/* Middle values over all steps but the first, which has no step before it. A step begins when the one before has its
- * last unit. */
+/* Medians over all steps except the first. A step begins when the previous step has its last unit. */
 static void sum_up(const cvy_chain_times *times, int n_steps, int n_units, double *scratch, double *out) {
   double *const ready = out + FIGURES, *const sum = ready + n_units, *const update = sum + n_units;
   const int n = n_steps - 1, last = n_units - 1;
@@ -224,7 +223,7 @@ static void sum_up(const cvy_chain_times *times, int n_steps, int n_units, doubl
   out[SHARE_S] = cvy_quantile(scratch, n, 0.5);
 }
 
-/* Steps of n samples in a fleet, which may be one of this node alone. step_s: expected; 0: measured first. */
+/* Steps of n samples in a fleet, which may consist of this node only. step_s: expected; 0: measured first. */
 static cvy_status measure_chain(fleet_run *run, cvy_fleet *fleet, int n, const double *shares, double step_s,
                                 double *out) {
   cvy_status status = CVY_OK;
@@ -242,7 +241,7 @@ static cvy_status measure_chain(fleet_run *run, cvy_fleet *fleet, int n, const d
   CVY_TRY(run_steps(run, team, n, steps, NULL));
   for (int r = 0; r < cvy_fleet_size(fleet); r++)
     CVY_REQUIRE(cvy_fleet_has(fleet, r), CVY_E_IO,
-                "node %d (%s) was lost while the fleet was measured: the figures would be those of the others", r,
+                "node %d (%s) was lost while the fleet was measured; no figures of the fleet", r,
                 cvy_fleet_name(fleet, r));
   sum_up(times, steps, run->n_units, scratch, out);
 fail:
@@ -252,7 +251,7 @@ fail:
   return status;
 }
 
-/* Every node is here. */
+/* No node is lost. */
 static cvy_status meet(fleet_run *run) {
   uint8_t words[CVY_NODES_MOST] = {0};
   return cvy_fleet_gather(run->fleet, words, (size_t)run->n_nodes, (size_t)run->rank, 1);
@@ -280,7 +279,7 @@ static void keep_least(double *least, double seconds) {
 
 static void keep_most(double *most, double rate) { *most = fmax(*most, rate); }
 
-/* The figures of a node's share belong together: those of the round with the shortest step stay. */
+/* The figures of a node's share are those of the round with the shortest step. */
 static void keep_figures(fleet_run *run) {
   for (int r = 0; r < run->n_nodes; r++) {
     double *const kept = figures_of(run, r), *const now = run->fresh + (size_t)r * run->n_figures;
@@ -331,8 +330,8 @@ static double time_for(const fleet_run *run, int r, double images) {
   return share_s + (full_s - share_s) * (images - share) / (batch - share);
 }
 
-/* The chain of all nodes but one (-1: of all), which take its images, too. Of the links beside the missing node only
- * what the worse one carries is known to come through. */
+/* The chain of all nodes except one (-1: all nodes); the others take its images. The worse of its two links replaces
+ * them. */
 static cvy_status predict(const fleet_run *run, int missing, double *step_s, double *links_s) {
   cvy_status status = CVY_OK;
   const size_t n_units = (size_t)run->n_units;
@@ -469,7 +468,7 @@ static json_t *result_json(const fleet_run *run) {
 
 /* ---- the word ---- */
 
-/* The nodes must have been asked for the same; algorithms and devices may differ. */
+/* The nodes must have the same settings; algorithms and devices may differ. */
 static cvy_status compare_nodes(const fleet_run *run) {
   const fleet_bench_options *const o = run->options;
   json_t *const shares = json_array();
@@ -512,7 +511,7 @@ static cvy_status cut_batch(fleet_run *run) {
       run->node_shares[r] += shares[i];
     }
     CVY_REQUIRE(run->node_shares[r] >= 1, CVY_E_ARGUMENT,
-                "a batch of %d leaves no image for node %d (%s): what it costs cannot be measured", (int)o->batch, r,
+                "--batch %d leaves no image for node %d (%s); expected a larger batch", (int)o->batch, r,
                 cvy_fleet_name(run->fleet, r));
   }
 fail:
@@ -561,12 +560,11 @@ static int meet_others(const fleet_bench_options *o, cvy_fleet **fleet) {
   if (code != EXIT_DONE) return code;
   if (*fleet && cvy_fleet_size(*fleet) > 1) return EXIT_DONE;
   return options_error(table.verb,
-                       "this process is alone, and there is no link to measure: start it with mpirun, or on each "
-                       "machine with --nodes A,B,... --node I; convoy bench scaling measures the devices of one "
-                       "machine");
+                       "this process is alone, without a link to measure; start it with mpirun, or on each machine "
+                       "with --nodes A,B,... --node I; convoy bench scaling measures the devices of one machine");
 }
 
-/* True: the nodes are to meet again, and all of it comes anew. */
+/* True: the nodes must meet again, and the command starts over. */
 static bool close_run(fleet_run *run, int code) {
   const bool again = fleet_end(&run->options->fleet, run->options->quiet, code, &run->fleet);
   cvy_data_destroy(&run->data);
@@ -603,7 +601,7 @@ static int bench_all(int argc, char **argv, bool *again) {
     return code;
   }
   CVY_TRY(prepare(&run));
-  cvy_fleet_end_opening(run.fleet); /* from here on figures would be those of other nodes */
+  cvy_fleet_end_opening(run.fleet); /* later figures would be of other nodes */
   for (; run.round < options.rounds; run.round++) CVY_TRY(measure_round(&run));
   CVY_TRY(conclude(&run));
   if (writes && !bench_to_stdout(options.json)) print_all(&run);

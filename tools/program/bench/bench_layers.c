@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Operations that are no convolutions: they move memory, and are measured against its rate. And convolution, ReLU and
- * pool in one. */
+ * Operations other than convolutions, which are bound by memory and compared with its rate; and the fused convolution,
+ * ReLU and pool. */
 #include <stdio.h>
 #include <string.h>
 
@@ -97,7 +97,7 @@ static cvy_status bench_activation(bench_rows *rows, bench_device *device, const
   return bench_op(rows, device, what, NULL, &c.base, n_rows, passes, 2);
 }
 
-/* One input's part of a concatenation; its gradient is the same copy the other way. */
+/* One input's part of a concatenation; its gradient is the same copy in the other direction. */
 static cvy_status bench_concat(bench_rows *rows, bench_device *device, const bench_case *what, const cvy_unit *unit,
                                const cvy_shape *from, const cvy_shape *to, int n_rows) {
   cvy_status status = CVY_OK;
@@ -166,7 +166,7 @@ static cvy_status bench_gradient_norm(bench_rows *rows, bench_device *device, co
   return bench_op(rows, device, what, NULL, &c.base, blocks, &pass, 1);
 }
 
-/* A batch out of a data set of bytes. */
+/* Gathers a batch from a data set of bytes. */
 static cvy_status bench_gather(bench_rows *rows, bench_device *device, const bench_case *what, const cvy_shape *s,
                                int n) {
   const double image = (double)s->h * s->w * s->c;
@@ -186,7 +186,7 @@ cvy_status bench_convpool(bench_rows *rows, bench_device *device, const cvy_conv
   case_convpool(&c, &r);
   bench_case what = {.operation = "convpool", .count = count, .flops = cvy_conv2d_flops(&c.conv, n)};
   bench_conv_shape_text(&c.conv, what.shape, sizeof what.shape);
-  /* the mask has a byte for each value behind the pool */
+  /* the mask has a byte for each value after the pool */
   const double x = floats_of(&p->x, n), y = floats_of(&c.y, n), mask = y / 4, w = 4.0 * p->r * p->s * p->x.c * p->k;
   const bench_pass all[] = {{CVY_CONV_FORWARD, "forward", x + w, y + mask, .in_step = true},
                             {CVY_CONV_BACKWARD_DATA, "backward_data", y + mask + w, x, .in_step = true},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * convoy bench conv and convoy bench ops: every distinct operation of a network, or one shape, by every algorithm. */
+ * convoy bench conv and convoy bench ops: every distinct operation of a network, or one shape, with every algorithm. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,13 +40,12 @@ static const char *parse_algos(const char *text, void *target) {
   options->only_auto = strcmp(text, "auto") == 0;
   options->algos.n = 0;
   if (options->only_auto || strcmp(text, "all") == 0) return NULL;
-  cvy_log_set(NULL, NULL, CVY_LOG_ERROR); /* the sentence below is for users of this option */
+  cvy_log_set(NULL, NULL, CVY_LOG_ERROR); /* the reason below is for users of this option */
   const cvy_status status = cvy_conv_algos_parse(text, &options->algos);
   program_log_start();
   return status == CVY_OK ? NULL
-                          : "expected all, auto, or of direct, winograd2, winograd2_fused, winograd4, gemm, fft one or "
-                            "several "
-                            "with commas";
+                          : "expected all, auto, or a list of direct, winograd2, winograd2_fused, winograd4, gemm, "
+                            "fft, separated by commas";
 }
 
 static const char *parse_slowdown(const char *text, void *target) {
@@ -63,7 +62,7 @@ static const char *parse_slowdown(const char *text, void *target) {
 }
 
 #define FIELD(name) .offset = offsetof(ops_options, name)
-#define GROUP_ROW {.kind = OPTION_GROUP, .help = "What is measured"}
+#define GROUP_ROW {.kind = OPTION_GROUP, .help = "Network and measurement"}
 #define MODEL_ROW ROW_MODEL(FIELD, "the network whose operations are measured")
 #define BATCH_ROW ROW_BATCH(FIELD, 1 << 16, "images of a call")
 #define ALGO_ROW         \
@@ -74,27 +73,23 @@ static const char *parse_slowdown(const char *text, void *target) {
    .deflt = "all",       \
    .parse = parse_algos, \
    .unit = "names",      \
-   .help = "algorithms of convolutions: all, auto, or names with commas"}
-#define TILES_ROW                                                    \
-  {.kind = OPTION_CHOICE,                                            \
-   .name = "tiles",                                                  \
-   FIELD(tiles),                                                     \
-   .value = "WHICH",                                                 \
-   .deflt = "default",                                               \
-   .choices = "default|all",                                         \
-   .help =                                                           \
-       "tile sizes of each algorithm: its default, or all that the " \
-       "tuner tries"}
-#define TUNE_ROW                                               \
-  {.kind = OPTION_CHOICE,                                      \
-   .name = "tune",                                             \
-   FIELD(tune),                                                \
-   .value = "HOW",                                             \
-   .deflt = "cached",                                          \
-   .choices = "cached|off",                                    \
-   .help =                                                     \
-       "what auto takes: what convoy tune found here, or the " \
-       "shipped defaults"}
+   .help = "algorithms of convolutions: all, auto, or names separated by commas"}
+#define TILES_ROW            \
+  {.kind = OPTION_CHOICE,    \
+   .name = "tiles",          \
+   FIELD(tiles),             \
+   .value = "WHICH",         \
+   .deflt = "default",       \
+   .choices = "default|all", \
+   .help = "tile sizes of each algorithm: its default, or all that the tuner tries"}
+#define TUNE_ROW            \
+  {.kind = OPTION_CHOICE,   \
+   .name = "tune",          \
+   FIELD(tune),             \
+   .value = "HOW",          \
+   .deflt = "cached",       \
+   .choices = "cached|off", \
+   .help = "source of auto's choice: results of convoy tune, or the shipped defaults"}
 #define MATH_ROW ROW_MATH(FIELD, HELP_MATH_SHORT)
 #define PASS_ROW                              \
   {.kind = OPTION_CHOICE,                     \
@@ -104,42 +99,38 @@ static const char *parse_slowdown(const char *text, void *target) {
    .deflt = "all",                            \
    .choices = "fwd|bwd-data|bwd-weights|all", \
    .help = "one pass of convolutions only"}
-#define TIME_ROWS                                                   \
-  {.kind = OPTION_GROUP, .help = "How"},                            \
-      {.kind = OPTION_REAL,                                         \
-       .name = "time",                                              \
-       .letter = 't',                                               \
-       FIELD(seconds),                                              \
-       .value = "S",                                                \
-       .deflt = "0.3",                                              \
-       .unit = "seconds",                                           \
-       .range = {0.001, 600},                                       \
-       .help =                                                      \
-           "time for each row; 3 samples at least, one if that "    \
-           "takes more than 4 times as long"},                      \
-      {.kind = OPTION_TEXT,                                         \
-       .name = "baseline",                                          \
-       FIELD(baseline),                                             \
-       .value = "F",                                                \
-       .absent = "none",                                            \
-       .unit = "JSON file",                                         \
-       .help = "an older result of the same word to compare with"}, \
-      {.kind = OPTION_PARSE,                                        \
-       .name = "max-slowdown",                                      \
-       FIELD(max_slowdown),                                         \
-       .value = "P",                                                \
-       .parse = parse_slowdown,                                     \
-       .absent = "not checked",                                     \
-       .unit = "percent",                                           \
-       .help =                                                      \
-           "exit status 1 if a row is slower than the baseline "    \
-           "by more than this, such as 5%"},                        \
-      {.kind = OPTION_FLAG,                                         \
-       .name = "dump-build",                                        \
-       FIELD(dump_build),                                           \
-       .absent = "off",                                             \
-       .unit = "switch",                                            \
-       .help = "say on stderr what is compiled, with which options, and what the compiler says"}
+#define TIME_ROWS                                                                                        \
+  {.kind = OPTION_GROUP, .help = "How"},                                                                 \
+      {.kind = OPTION_REAL,                                                                              \
+       .name = "time",                                                                                   \
+       .letter = 't',                                                                                    \
+       FIELD(seconds),                                                                                   \
+       .value = "S",                                                                                     \
+       .deflt = "0.3",                                                                                   \
+       .unit = "seconds",                                                                                \
+       .range = {0.001, 600},                                                                            \
+       .help = "time for each row; at least 3 samples, or one if that takes more than 4 times as long"}, \
+      {.kind = OPTION_TEXT,                                                                              \
+       .name = "baseline",                                                                               \
+       FIELD(baseline),                                                                                  \
+       .value = "F",                                                                                     \
+       .absent = "none",                                                                                 \
+       .unit = "JSON file",                                                                              \
+       .help = "an older result of the same word to compare with"},                                      \
+      {.kind = OPTION_PARSE,                                                                             \
+       .name = "max-slowdown",                                                                           \
+       FIELD(max_slowdown),                                                                              \
+       .value = "P",                                                                                     \
+       .parse = parse_slowdown,                                                                          \
+       .absent = "not checked",                                                                          \
+       .unit = "percent",                                                                                \
+       .help = "exit with status 1 if a row is slower than the baseline by more than this, such as 5%"}, \
+      {.kind = OPTION_FLAG,                                                                              \
+       .name = "dump-build",                                                                             \
+       FIELD(dump_build),                                                                                \
+       .absent = "off",                                                                                  \
+       .unit = "switch",                                                                                 \
+       .help = "print compiled programs, their options and the compiler's log on stderr"}
 
 #define SHARED_ROWS                                                                                                   \
   PASS_ROW, ALGO_ROW, TILES_ROW, TUNE_ROW, MATH_ROW, TIME_ROWS, {.kind = OPTION_GROUP, .help = "Devices and output"}, \
@@ -153,9 +144,10 @@ static const option_row conv_rows[] = {
      .name = "shape",
      FIELD(shape),
      .value = "TEXT",
-     .absent = "those of the model",
+     .absent = "the model's shapes",
      .unit = "shape",
-     .help = "one shape instead, such as n64h28w28c64k64r3s1p1: images, height, width, channels, filters, their size, "
+     .help = "measure one shape instead, such as n64h28w28c64k64r3s1p1: images, height, width, channels, filters, "
+             "their size, "
              "stride, padding; g32: groups, d2: dilation"},
     SHARED_ROWS,
 };
@@ -169,24 +161,24 @@ static const option_row ops_rows[] = {
      .value = "NAME",
      .absent = "all",
      .unit = "name",
-     .help = "one operation only: conv2d, linear, batchnorm, pool2d, convpool, relu, add, mul, concat, activation, "
+     .help = "measure one operation only: conv2d, linear, batchnorm, pool2d, convpool, relu, add, mul, concat, "
+             "activation, "
              "dropout, softmax, softmax_xent, update, norm or gather"},
     SHARED_ROWS,
 };
 
 static const char figures[] =
-    "ms: middle of the samples, kernels alone;\n"
-    "+-%: half the distance of the quartiles; wall ms: one call and the wait for it;\n"
+    "ms: median of the samples, only kernels;\n+-%: half the distance of the quartiles; wall ms: one call, with the "
+    "wait;\n"
     "GFLOP/s: operations of the direct convolution; x peak: of the FMA rate measured\n"
     "first; GB/s: each input read once, each output written once; % roof: of the\n"
-    "rate at which these operations or these bytes would take as long at the\n"
-    "measured peaks; error: relative L2 against plain loops in double, on two\n"
-    "images, exit status 1 if that is wrong; *: what auto takes. Caches are\n"
-    "overwritten before each sample.\n"
-    "Each pass is measured with what the layer has in the network (bias, statistics).\n"
+    "roofline of the measured peaks; error: relative L2 against plain loops in\n"
+    "double, on two images, exit status 1 if it is out of bounds; *: chosen by auto.\n"
+    "Caches are overwritten before each sample.\n"
+    "Each pass includes the layer's bias and statistics.\n"
     "JSON: {\"version\", \"word\", \"devices\": [{\"device\", \"driver\", \"platform\",\n"
     "\"platform_version\", \"peaks\": {\"fma_gflops\", \"read_gbs\", \"write_gbs\", \"copy_gbs\"},\n"
-    "\"math\" (fp32 or tf32: what products used, not what was asked for),\n"
+    "\"math\" (fp32 or tf32, as used by products),\n"
     "\"rows\": [{\"operation\", \"pass\", \"shape\", \"count\" (in a training step), \"algorithm\",\n"
     "\"tile\", \"chosen\", \"tuned\", \"samples\", \"ms\", \"ms_low\", \"ms_high\" (quartiles), \"wall_ms\",\n"
     "\"event_ms\", \"flops\", \"bytes\", \"gflops\", \"gbs\", \"of_peak\", \"of_roofline\",\n"
@@ -199,8 +191,8 @@ static const option_table conv_table = {
     .rows = conv_rows,
     .n_rows = sizeof conv_rows / sizeof conv_rows[0],
     .about =
-        "Measures every distinct convolution of a network, or one shape, by every algorithm\n"
-        "that can do it. While a kernel is edited:\n"
+        "Measures every distinct convolution of a network, or one shape, with every algorithm\n"
+        "that supports it. While editing a kernel:\n"
         "  CVY_CL_DIR=cl convoy bench conv --shape n64h28w28c64k64r3s1p1 --pass fwd",
     .after = figures,
 };
@@ -210,9 +202,9 @@ static const option_table ops_table = {
     .rows = ops_rows,
     .n_rows = sizeof ops_rows / sizeof ops_rows[0],
     .about =
-        "Measures every distinct operation of a network. Where CPUs do a convolution, its ReLU and\n"
-        "2x2 average pool as one, that is an operation, convpool; --op conv2d and --op pool2d\n"
-        "measure them by themselves, and so do algorithms that --algo names.",
+        "Measures every distinct operation of a network. CPUs fuse a convolution, its ReLU and\n"
+        "2x2 average pool; this operation is convpool. --op conv2d, --op pool2d and the algorithms\n"
+        "of --algo measure them separately.",
     .after = figures,
 };
 
@@ -222,7 +214,7 @@ static const option_table ops_table = {
 static int shape_parse(const char *text, cvy_conv2d_params *out) {
   static const char letters[] = "nhwckrspgd";
   static const char expected[] =
-      "expected letters and whole numbers as in n64h28w28c64k64r3s1p1 (images, height, width, channels, filters, "
+      "expected letters and whole numbers, such as n64h28w28c64k64r3s1p1 (images, height, width, channels, filters, "
       "their size, stride, padding, g: groups, d: dilation)";
   int64_t values[sizeof letters - 1];
   for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) values[i] = -1;
@@ -321,16 +313,16 @@ static void dump_message(void *user, cvy_log_level level, const char *message) {
                    message);
 }
 
-/* Measures the peaks again at the end: if they differ, another program was using the device, and the figures are worth
- * less. */
+/* Measures the peaks again at the end. If they differ, another program used the device, and the figures are less
+ * reliable. */
 static cvy_status say_disturbed(bench_device *device, double seconds) {
   cvy_status status = CVY_OK;
   const bench_peaks before = device->peaks;
   CVY_TRY(bench_measure_rates(device, seconds));
   const double fma = device->peaks.fma_gflops / before.fma_gflops, copy = device->peaks.copy_gbs / before.copy_gbs;
   if (fma < 0.95 || fma > 1.05 || copy < 0.8 || copy > 1.25)
-    program_warn("%s was not quiet: FMA %.1f GFLOP/s before and %.1f after, copy %.1f and %.1f GB/s", device->label,
-                 before.fma_gflops, device->peaks.fma_gflops, before.copy_gbs, device->peaks.copy_gbs);
+    program_warn("%s was busy with other work: FMA %.1f GFLOP/s before and %.1f after, copy %.1f and %.1f GB/s",
+                 device->label, before.fma_gflops, device->peaks.fma_gflops, before.copy_gbs, device->peaks.copy_gbs);
   device->peaks = before;
 fail:
   return status;
@@ -342,7 +334,7 @@ static cvy_status read_tuned(const bench_device *device, cvy_tune_table **table)
   CVY_TRY(cvy_tune_table_open(device->cl, table));
   CVY_TRY(cvy_tune_table_load(*table));
   if ((*table)->wrong)
-    program_say("%s: the file of tuned kernels %s: auto takes the shipped defaults", device->label, (*table)->wrong);
+    program_say("%s: the file of tuned kernels %s: auto uses the shipped defaults", device->label, (*table)->wrong);
 fail:
   return status;
 }
@@ -375,7 +367,7 @@ static cvy_status measure(void *user, bench_device *device) {
   if (run->net) CVY_TRY(measure_net(run, device, &conv));
   else CVY_TRY(bench_conv(&run->rows, device, "conv2d", &run->shape, 1, &conv));
   if (json_array_size(run->rows.rows) == 0 && run->only)
-    program_warn("%s: nothing to measure: no %s in %s as it is computed there", device->label, run->only,
+    program_warn("%s: nothing to measure: no %s in %s on this device", device->label, run->only,
                  run->rows.model ? run->rows.model : "this shape");
   bench_rows_totals(&run->rows, device);
   CVY_TRY(say_disturbed(device, rates_seconds));
@@ -395,7 +387,7 @@ static int run_word(const option_table *table, const char *word, const ops_optio
                           .max_slowdown = slowdown_given ? options->max_slowdown : -1}};
   int code = EXIT_DONE;
   if (slowdown_given && !options->baseline)
-    return options_error(table->verb, "--max-slowdown: what to compare with is missing: --baseline F");
+    return options_error(table->verb, "--max-slowdown: --baseline F is missing");
   if (options->shape) code = shape_parse(options->shape, &run.shape);
   if (code == EXIT_DONE) code = program_try_output(table->verb, "--json", options->json, true);
   if (code == EXIT_DONE)
@@ -416,8 +408,9 @@ static int run_word(const option_table *table, const char *word, const ops_optio
     code = EXIT_FAILED;
   if (code == EXIT_DONE && run.rows.wrong > 0) code = EXIT_FAILED;
   if (code == EXIT_DONE && options->baseline && run.rows.compared == 0) {
-    program_say("error: --baseline %s has none of the rows measured (device, shape and algorithm must be the same)",
-                options->baseline);
+    program_say(
+        "error: --baseline %s has none of the measured rows; expected rows of the same device, shape and algorithm",
+        options->baseline);
     code = EXIT_USAGE;
   }
   if (code == EXIT_DONE && run.rows.slower > 0) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * convoy bench peak: the highest rates of a device, measured with kernels of its own (cl/bench.cl). */
+ * convoy bench peak: the peak rates of a device, measured with separate kernels (cl/bench.cl). */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ typedef struct rate {
   double fma_flops; /* of one launch */
 } rate;
 
-/* Floats that an FMA instruction takes at once. CPUs report it, also those that run SIMT kernels; GPUs take scalars. */
+/* Floats of an FMA instruction. CPUs report it, also those that run SIMT kernels; GPUs use scalars. */
 static int fma_width(const bench_device *device) {
   if (cvy_device_get_info(device->cl)->kind != CVY_DEVICE_CPU) return 1;
   const int native = cvy_device_get_info(device->cl)->float_vector_width;
@@ -115,7 +115,7 @@ static cvy_status run_copy(void *user) {
                     CVY_UINT(r->chunk));
 }
 
-/* The best rate, not the middle one: a peak is the rate without disturbance. */
+/* The best rate, not the median: a peak is the rate without disturbance. */
 static cvy_status best_ms(rate *r, double seconds, bench_run_fn run, double *out) {
   cvy_status status = CVY_OK;
   const uint64_t begin = cvy_clock_ns();
@@ -138,8 +138,7 @@ fail:
   return status;
 }
 
-/* A kernel of milliseconds, run alone, must take as long by its event as by the clock; Mesa's llvmpipe reports
- * nanoseconds. */
+/* The event time of a kernel of some milliseconds must equal the clock's; Mesa's llvmpipe reports nanoseconds. */
 static cvy_status compare_clocks(rate *r) {
   cvy_status status = CVY_OK;
   bool agree = false;
@@ -154,7 +153,7 @@ static cvy_status compare_clocks(rate *r) {
     agree = r->device->kernels_ms > 0.3 * wall && r->device->kernels_ms < 1.2 * wall;
   }
   if (!agree && !r->device->events_wrong)
-    program_warn("%s: its driver's times of kernels are wrong; wall times are used instead", r->device->label);
+    program_warn("%s: the driver's kernel times are wrong; wall times are used", r->device->label);
   r->device->events_wrong = !agree;
 fail:
   return status;
@@ -249,8 +248,7 @@ fail:
   return status;
 }
 
-/* A context and its queues beside those that are open already, as each team takes them: the process's first one also
- * starts the driver. */
+/* A further context with its queues, as each team creates: the process's first one also starts the driver. */
 static cvy_status measure_opening(bench_device *device, double seconds) {
   cvy_status status = CVY_OK;
   static bench_samples opened, closed;
@@ -296,7 +294,7 @@ static const option_row rows[] = {
      .unit = "seconds",
      .range = {0.001, 600},
      .help = "time for each figure"},
-    ROW_NO_MATH("the peaks are those of float32 arithmetic; bench train, conv and ops take it"),
+    ROW_NO_MATH("peaks are of float32 arithmetic; expected bench train, conv or ops with --math"),
     BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_IN_TURN),
 };
 static const option_table table = {
@@ -304,13 +302,13 @@ static const option_table table = {
     .usage = "[options]",
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
-    .about = "Measures what each device can do at most: multiply-adds, memory, transfers, launches, opening.",
+    .about = "Measures peak rates of each device: multiply-adds, memory, transfers, launches, opening.",
     .after =
         "FMA: independent multiply-adds in registers, 2 operations each. Memory: 128 MiB\n"
         "(GPUs: 512) read, written, or copied (bytes read and written). Transfers: 64 MiB\n"
-        "from and to pinned host memory. Launch: one of 500 empty kernels in a row; round trip: one\n"
-        "and the wait for its end. Open, close: one more context of the device with three queues, as\n"
-        "each team makes one. Rates are the best seen, times the middle of all.\n"
+        "from and to pinned host memory. Launch: one of 500 consecutive empty kernels; round trip:\n"
+        "one and the wait for its end. Open, close: one more context of the device with three queues,\n"
+        "as each team creates. Rates are the best, times the median.\n"
         "JSON: {\"version\", \"word\", \"devices\": [{\"device\", \"driver\", \"platform\",\n"
         "\"platform_version\", \"peaks\": {\"fma_gflops\", \"read_gbs\", \"write_gbs\", \"copy_gbs\",\n"
         "\"to_device_gbs\", \"to_host_gbs\", \"launch_us\", \"round_trip_us\",\n"

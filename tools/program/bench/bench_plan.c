@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * convoy bench plan: a training step on a card that is not there, as the planner sees it. The step's own code runs on a
- * device on paper (src/cl/dry_run.h), which notes the launches. */
+ * convoy bench plan: a training step planned for another card. The step's code runs as a dry run (src/cl/dry_run.h),
+ * which records the launches. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,27 +23,27 @@ typedef struct plan_options {
 
 #define FIELD(name) .offset = offsetof(plan_options, name)
 static const option_row rows[] = {
-    {.kind = OPTION_GROUP, .help = "What is planned"},
+    {.kind = OPTION_GROUP, .help = "Network and card"},
     {.kind = OPTION_CHOICE,
      .name = "as",
      FIELD(as),
      .value = "NAME",
      .choices = CVY_KNOWN_DEVICES,
      .required = true,
-     .help = "the card, by what its maker and its drivers say of it"},
+     .help = "the card, by its published and driver-reported data"},
     ROW_MODEL(FIELD, "the network"),
     ROW_BATCH(FIELD, 1 << 20, "images of a step"),
-    ROW_CONV_ALGO(FIELD, "how convolutions and linear layers are computed, as in convoy train"),
+    ROW_CONV_ALGO(FIELD, "algorithms of convolutions and linear layers, as in convoy train"),
     {.kind = OPTION_TEXT,
      .name = "measured",
      FIELD(measured),
      .value = "F",
      .absent = "the card's constants",
      .unit = "JSON file",
-     .help = "a result of convoy bench conv or ops on the card, to which the planner's constants are fitted first"},
-    ROW_NO_MATH("plans are those of float32 arithmetic"),
+     .help = "fit the planner's constants to a result of convoy bench conv or ops on the card"},
+    ROW_NO_MATH("plans are for float32 arithmetic"),
     {.kind = OPTION_GROUP, .help = "Output"},
-    {.kind = OPTION_FLAG, .name = "launches", FIELD(launches), .help = "every launch in its order instead of passes"},
+    {.kind = OPTION_FLAG, .name = "launches", FIELD(launches), .help = "list every launch in order, instead of passes"},
     ROW_JSON_OR_TABLE(FIELD),
 };
 static const option_table table = {
@@ -52,15 +52,15 @@ static const option_table table = {
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
     .about =
-        "Shows what a training step would do on a graphics card, without the card: launches,\n"
-        "work-groups, how far they fill the card, bytes, and the time that the planner expects.\n"
-        "Nothing is measured.\n"
-        "--measured fits what a launch costs, the bandwidth, and the rate of each kernel of\n"
-        "products in each pass to rows of convolutions and of operations that one launch does.",
+        "Plans a training step for a graphics card, without the card: launches, work-groups,\n"
+        "their occupancy of the card, bytes, and the time that the planner expects. It does not\n"
+        "measure.\n"
+        "--measured fits the cost of a launch, the bandwidth, and the rate of each product kernel\n"
+        "in each pass to rows of convolutions and of operations with a single launch.",
     .after =
-        "Fill: work-groups of the largest launch by those that the card holds at once (more\n"
-        "than 1: they run one after the other). MB: 10^6 bytes of memory read and written.\n"
-        "whole: the time expected if the sums of the pass were not cut into parts.\n"
+        "Fill: work-groups of the largest launch, divided by those that the card holds at once\n"
+        "(more than 1: they run one after the other). MB: 10^6 bytes of memory read and written.\n"
+        "whole: the expected time if the sums of the pass were not divided into parts.\n"
         "JSON: {\"version\", \"word\", \"device\", \"model\", \"batch\", \"launches\", \"conv_launches\",\n"
         "\"linear_launches\", \"expected_ms\", \"constants\": {\"launch\" (of the time of an empty\n"
         "launch), \"bytes\" (of a copy's rate), \"tf32\" (times as fast), \"products\" (of the FMA\n"
@@ -73,7 +73,7 @@ static const option_table table = {
         "convolutions and linear layers only.",
 };
 
-/* The launches of a unit's pass, or of the loss, or of what belongs to no layer. */
+/* The launches of a unit's pass, of the loss, or of no layer. */
 typedef struct pass_sum {
   int launches;
   size_t groups; /* of the launch with the most multiply-adds, else of the longest one */
@@ -128,7 +128,7 @@ static cvy_status run_step(plan_run *run) {
   const int n = cvy_instance_micro_batch(run->instance);
   cvy_pass pass = {.n = n,
                    .batch = (int)run->options->batch,
-                   .samples = cvy_instance_labels(run->instance), /* any numbers will do for what is dropped */
+                   .samples = cvy_instance_labels(run->instance), /* dropped values do not affect the plan */
                    .after_bucket = update_bucket,
                    .user = run};
   cvy_dry_run_clear(run->device, run->instance->workspace);
@@ -155,7 +155,7 @@ static double fill_of(const plan_run *run, const cvy_dry_run_launch *l) {
 
 static int n_units(const plan_run *run) { return run->instance->plan->n_units; }
 
-/* Index of the sums of a launch: those of its unit and part, or one behind all units. */
+/* Index of a launch's sums: its unit and part, or one after all units. */
 static int place_of(const plan_run *run, const cvy_dry_run_launch *l) {
   const int units = CVY_SCOPE_PARTS * n_units(run);
   return l->scope >= 0 ? l->scope : units + (l->scope == CVY_SCOPE_LOSS ? 0 : 1);
@@ -191,7 +191,7 @@ static const cvy_conv2d *conv_of(const plan_run *run, int unit) {
   return op->conv2d ? op->conv2d : op->linear ? cvy_linear_conv(op->linear) : NULL;
 }
 
-/* Backward of convolutions makes weights first. */
+/* The backward pass of a convolution computes weights first. */
 static cvy_conv_pass conv_pass_of(int part) {
   return part == CVY_SCOPE_FORWARD    ? CVY_CONV_FORWARD
          : part == CVY_SCOPE_BACKWARD ? CVY_CONV_BACKWARD_WEIGHTS
@@ -309,10 +309,12 @@ static void print_fit(const plan_run *run) {
   const plan_fit *const fit = &run->fit;
   const cvy_simt_constants *const c = &fit->constants;
   static const char *const names[CVY_PRODUCTS] = {"direct", "winograd2", "winograd4", "winograd2_fused"};
-  printf("%s: %d rows, %d left out; expected times are off by %.0f %% in the middle, by\n%.0f %% at most: %s\n",
-         run->options->measured, fit->rows, fit->left_out, 100 * fit->middle, 100 * fit->worst, fit->worst_row);
-  printf("a launch costs %.2f of an empty one, bytes move at %.2f of a copy's rate, TF32 %.2f times as fast\n",
-         c->launch, c->bytes, c->tf32);
+  printf(
+      "%s: %d rows, %d left out; error of expected times: median %.0f %%,\n"
+      "largest %.0f %%: %s\n",
+      run->options->measured, fit->rows, fit->left_out, 100 * fit->middle, 100 * fit->worst, fit->worst_row);
+  printf("cost of a launch: %.2f of an empty one; bytes: %.2f of a copy's rate; TF32: %.2f times as fast\n", c->launch,
+         c->bytes, c->tf32);
   for (int i = 0; i < CVY_PRODUCTS; i++)
     printf("%-16s %.2f, %.2f, %.2f of the FMA rate: forward, backward_data, backward_weights\n", names[i],
            c->products[i][0], c->products[i][1], c->products[i][2]);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Each row's launches come from the operation on a device on paper, planned by the estimates (or with the row's tile):
- * its products and its bytes. The fitted numbers are those with which the sum over all rows of
- * |log(expected / measured)| is least: it asks for the middle of the rows, and a shape that is unlike all others does
- * not move it. All have two decimals. */
+ * A dry run of the operation, planned by the estimates (or with the row's tile), gives each row's launches: its
+ * products and its bytes. The fitted numbers minimise the sum over all rows of |log(expected / measured)|. This fits
+ * the median row, so that an outlier has no effect. All have two decimals. */
 #include "tools/program/bench/bench_plan_fit.h"
 
 #include <math.h>
@@ -19,7 +18,7 @@
 enum { LAUNCHES_MOST = 64, LARGEST_FILE = 1 << 28 };
 
 typedef struct fit_launch {
-  double compute_s, bytes; /* compute_s: of products at the whole rate, 0: it only moves */
+  double compute_s, bytes; /* compute_s: of products at the peak rate, 0: it only moves bytes */
 } fit_launch;
 
 typedef struct fit_row {
@@ -43,8 +42,7 @@ static const char *const product_names[CVY_PRODUCTS] = {"direct", "winograd2", "
 
 /* ---- rows ---- */
 
-/* "direct_simt", "direct_simt+tf32" where a table has both: the words of an algorithm without the shape of its kernels.
- * False: no product kernel. */
+/* "direct_simt" or "direct_simt+tf32": an algorithm's name without its kernels' shape. False: not a product kernel. */
 static bool read_algorithm(const char *text, fit_row *row) {
   const size_t length = strcspn(text, "+");
   row->tf32 = row->tf32 || strcmp(text + length, "+tf32") == 0;
@@ -77,7 +75,7 @@ static bool read_shape(const char *text, cvy_conv2d_params *out) {
   return true;
 }
 
-/* The launches of the pass on paper. */
+/* The launches of the pass in the dry run. */
 static cvy_status list_launches(fit_table *t, const cvy_conv2d_params *p, fit_row *row) {
   cvy_status status = CVY_OK;
   cvy_conv2d *op = NULL;
@@ -116,7 +114,7 @@ fail:
   return status;
 }
 
-/* Operations of one launch that only moves. */
+/* Operations with one launch that only moves bytes. */
 static bool is_one_move(const char *operation, const char *pass) {
   return strcmp(operation, "update") == 0 || strcmp(operation, "gather") == 0 || strcmp(operation, "pool2d") == 0 ||
          (strcmp(operation, "batchnorm") == 0 && strcmp(pass, "inference") == 0);
@@ -152,7 +150,7 @@ static cvy_status add_row(fit_table *t, json_t *from, bool tf32) {
     if (cvy_conv_choice_parse(choice, &p.choice[row.pass]))
       p.algos = (cvy_conv_algo_list){1, {p.choice[row.pass].algo}};
     p.inference = row.pass == CVY_CONV_FORWARD, p.no_backward_data = row.pass != CVY_CONV_BACKWARD_DATA;
-    /* the other passes are not wanted, but are planned: by any kernel */
+    /* the other passes are planned with any kernel and not used */
     p.algos.algo[p.algos.n] = CVY_CONV_DIRECT;
     p.algos.n += p.choice[row.pass].algo != CVY_CONV_DIRECT;
     CVY_TRY(list_launches(t, &p, &row));
@@ -302,7 +300,7 @@ fail:
   cvy_device_close(&t.device);
   json_decref(root);
   if (status != CVY_OK) return program_exit_code(status);
-  return t.n > 0 ? EXIT_DONE : wrong_file(path, "it has no row of a convolution by SIMT-shaped kernels");
+  return t.n > 0 ? EXIT_DONE : wrong_file(path, "no row of a convolution with SIMT-shaped kernels");
 }
 
 json_t *plan_constants_json(const cvy_simt_constants *c) {

@@ -9,7 +9,7 @@
 #include "tools/program/bench/bench_ops.h"
 #include "tools/program/view/progress.h"
 
-#define ERROR_BOUND 1e-5 /* relative L2 of operations that state none: sums of a few thousand terms at most */
+#define ERROR_BOUND 1e-5 /* relative L2 for operations without a bound: sums of a few thousand terms at most */
 
 static void tile_text(const int *tile, char *out, size_t out_bytes) {
   int n = 0, used = 0;
@@ -56,8 +56,7 @@ int bench_rows_baseline(bench_rows *rows, const char *path) {
   }
   json_decref(root);
   if (json_object_size(rows->baseline) == 0)
-    return options_error("bench", "--baseline %s: it has no rows; expected a file of convoy bench conv|ops --json",
-                         path);
+    return options_error("bench", "--baseline %s: no rows; expected a file of convoy bench conv|ops --json", path);
   return EXIT_DONE;
 }
 
@@ -151,14 +150,14 @@ cvy_status bench_row(bench_rows *rows, bench_device *device, const bench_case *c
   json_array_append_new(rows->rows, row);
   if (rows->max_slowdown >= 0 && change > rows->max_slowdown) {
     rows->slower++;
-    program_say("slower by %.1f %%, allowed are %.1f %%: %s %s %s %s%s%s on %s: %.3f ms", 100 * change,
+    program_say("slower by %.1f %%; allowed: %.1f %%: %s %s %s %s%s%s on %s: %.3f ms", 100 * change,
                 100 * rows->max_slowdown, c->operation, c->shape, c->pass, way->algorithm[0] ? way->algorithm : "",
                 strcmp(tile, "-") == 0 ? "" : " ", strcmp(tile, "-") == 0 ? "" : tile, device->label, ms->median);
   }
   const double bound = way->error_bound > 0 ? way->error_bound : ERROR_BOUND;
   if (!(error <= bound)) {
     rows->wrong++;
-    program_say("error: %s %s %s %s is wrong: relative error %.2g, at most %.2g is right", c->operation, c->shape,
+    program_say("error: %s %s %s %s is wrong: relative error %.2g; expected at most %.2g", c->operation, c->shape,
                 c->pass, way->algorithm, error, bound);
   }
   bench_totals *const total = &rows->totals[total_of(c)];
@@ -173,7 +172,7 @@ fail:
 
 void bench_row_impossible(bench_rows *rows, const bench_case *c, const char *algorithm, const char *why) {
   if (rows->print) print_heading(rows, c);
-  program_say("%s %s %s by %s is left out: %s", c->operation, c->shape, c->pass, algorithm, why);
+  program_say("%s %s %s with %s is left out: %s", c->operation, c->shape, c->pass, algorithm, why);
 }
 
 void bench_rows_totals(bench_rows *rows, const bench_device *device) {
@@ -185,7 +184,10 @@ void bench_rows_totals(bench_rows *rows, const bench_device *device) {
   }
   if (rows->print && rows->model && all.rows > 0) {
     progress_end();
-    program_print("\nWhat auto takes (*), each as often as one training step of %s has it:\n", rows->model);
+    program_print(
+        "\n"
+        "Choices of auto (*), each with its count in one training step of %s:\n",
+        rows->model);
     for (int i = 0; i <= CVY_CONV_PASSES + 1; i++) {
       const bench_totals *const t = i <= CVY_CONV_PASSES ? &rows->totals[i] : &all;
       if (t->rows == 0) continue;

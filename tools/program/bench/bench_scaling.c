@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * convoy bench scaling: measures each device alone and teams of them, and says whether each one is worth it. */
+ * convoy bench scaling: measures each device alone and teams of them, and prints whether each one makes steps
+ * shorter. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,11 +28,11 @@ typedef struct scaling_options {
 
 #define FIELD(name) .offset = offsetof(scaling_options, name)
 static const option_row rows[] = {
-    {.kind = OPTION_GROUP, .help = "What is measured"},
+    {.kind = OPTION_GROUP, .help = "Network and measurement"},
     ROW_NO_NODES("this measures one machine; convoy bench fleet measures several"),
     ROW_MODEL(FIELD, "the network"),
     ROW_BATCH(FIELD, 1 << 20,
-              "images of a step of the whole team; a device alone, and smaller teams, take it too (strong), or "
+              "images of a step of the whole team. A device alone and smaller teams take the same batch (strong), or "
               "their shares of it (weak)"),
     {.kind = OPTION_INT,
      .name = "steps",
@@ -39,14 +40,14 @@ static const option_row rows[] = {
      .deflt = "5",
      .unit = "steps",
      .range = {1, 128},
-     .help = "steps measured of each team and size, after some that are not; blocks of them where they are short"},
+     .help = "steps measured of each team and size, after warm-up; blocks of steps if they are short"},
     {.kind = OPTION_INT,
      .name = "rounds",
      FIELD(rounds),
      .deflt = "2",
      .unit = "rounds",
      .range = {1, 100},
-     .help = "all of it so many times over; of each figure the least counts, as other programs take time away "
+     .help = "repetitions of all measurements; the least of each figure is used, since other programs disturb "
              "unevenly"},
     {.kind = OPTION_REAL,
      .name = "limit",
@@ -55,7 +56,7 @@ static const option_row rows[] = {
      .deflt = "60",
      .unit = "seconds",
      .range = {1, 86400},
-     .help = "a round is left out if the time would exceed this with it; the first one is done"},
+     .help = "time limit; rounds after the first that would exceed it are left out"},
     {.kind = OPTION_INT,
      .name = "extrapolate",
      FIELD(extrapolate),
@@ -63,8 +64,8 @@ static const option_row rows[] = {
      .deflt = "16",
      .unit = "devices",
      .range = {0, 1024},
-     .help = "what up to K devices like the first would do"},
-    ROW_CONV_ALGO(FIELD, "how convolutions and linear layers are computed, as in convoy train"),
+     .help = "predict up to K devices like the first"},
+    ROW_CONV_ALGO(FIELD, "algorithms of convolutions and linear layers, as in convoy train"),
     ROW_MATH(FIELD, HELP_MATH_SHORT),
     ROW_TUNE(FIELD, HELP_TUNE),
     {.kind = OPTION_GROUP, .help = "Devices and output"},
@@ -77,17 +78,17 @@ static const option_table table = {
     .n_rows = sizeof rows / sizeof rows[0],
     .about =
         "Measures each device alone, then teams of the first 2, 3, ... devices (2, 4, 8, ... of\n"
-        "more than 4), and says what limits them and whether each device is worth it.",
+        "more than 4), and prints their bottleneck and whether each device makes steps shorter.",
     .after =
-        "A device whose step would take more than 2 s takes fewer images, and so do the teams it\n"
-        "is in; long steps are measured for 4 s, in place of --steps.\n"
+        "A device whose step would take more than 2 s takes fewer images, and so do its teams;\n"
+        "long steps are measured for 4 s, instead of --steps.\n"
         "strong: the same batch, divided evenly; weak: the same share per device. Times: lower\n"
-        "quartile of steps, or of blocks of them, the least of all rounds. Efficiency: of the sum\n"
-        "of what the devices do alone. Predicted: from each device alone, from the exchange\n"
-        "alone, and from how much all of them, computing at once without an exchange, slow each\n"
-        "other down. Devices on the same cores are known to share them.\n"
+        "quartile of steps, or of blocks of them, minimum over rounds. Efficiency: fraction of the\n"
+        "sum of the devices' rates alone. Predicted: from each device alone, from the exchange\n"
+        "alone, and from the slowdown of all devices that compute at once without an exchange.\n"
+        "Devices on the same cores share them in the model.\n"
         "JSON: {\"version\", \"word\", \"model\", \"batch\",\n"
-        "\"devices\": [{\"device\", \"math\" (fp32 or tf32: what its products used),\n"
+        "\"devices\": [{\"device\", \"math\" (fp32 or tf32, as used by its products),\n"
         "\"alone\": [{\"share\", \"ms\", \"img_s\"}], \"most\" (images that it takes; null: all), \"crowded\",\n"
         "\"shares_cores_with\"}], \"teams\": [{\"devices\", \"verdict\", \"transfer_ms\", \"host_ms\",\n"
         "\"strong\", \"weak\": {\"batch\", \"measured_ms\", \"predicted_ms\", \"efficiency\", \"limit\",\n"
@@ -97,14 +98,14 @@ static const option_table table = {
 
 enum { POINTS = 8, UNMEASURED = 2, HOST_PLACE = 0, BLOCK_MOST = 32, FEW = 8, TRIES = 4 };
 static const double BLOCK_MS = 60;
-static const double STEP_MOST_S = 2;   /* a device takes so many images that its step is not longer */
+static const double STEP_MOST_S = 2;   /* limit of a step; a device takes fewer images otherwise */
 static const double LONG_MS = 500;     /* a step that takes longer is not repeated before it is measured */
-static const double MEASURE_MS = 4000; /* of long steps as many are measured as this has room for */
+static const double MEASURE_MS = 4000; /* time for measuring long steps */
 
 typedef struct one_device {
   cvy_balance_point points[POINTS];
   int n_points;
-  int most;         /* images that it takes at a time; 0: not yet known */
+  int most;         /* images of its steps; 0: not yet known */
   double crowded_s; /* its computing while all compute */
   cvy_math math;    /* of its products */
   int same_as;      /* a device measured already, or itself */
@@ -130,7 +131,7 @@ typedef struct scaling_run {
   int32_t *samples;
   int n, n_rows, round;
   uint64_t began_ns;
-  double opened_ms;      /* the shorter of the first steps of the team that was opened last */
+  double opened_ms;      /* the shorter of the first steps of the last opened team */
   double crowded_step_s; /* all devices computing, without an exchange */
   one_device *ones;
   cvy_scaling_device *model;
@@ -172,7 +173,7 @@ static cvy_status open_team(scaling_run *run, cvy_devices *devices, int batch, b
       .allow_nan = true,
       .fault_stops = true,
       .all_open = true,                               /* its devices are some of the run's */
-      .run_ahead = no_sync ? CVY_RUN_AHEAD_NONE : 0}; /* steps end together without an exchange too */
+      .run_ahead = no_sync ? CVY_RUN_AHEAD_NONE : 0}; /* steps end together even without an exchange */
   CVY_TRY(cvy_team_create(devices, run->net, &params, team));
   CVY_TRY(cvy_team_init(*team, &(cvy_init_params){.kind = CVY_INIT_HE}));
   CVY_TRY(cvy_team_attach(*team, run->data));
@@ -192,8 +193,8 @@ static cvy_devices some_of(const scaling_run *run, int first, int k) {
   return some;
 }
 
-/* Measures blocks of steps of BLOCK_MS or more, since the ends of single short steps come irregularly, and takes the
- * lower quartile of their means: other programs of the machine slow down some blocks only. */
+/* Measures blocks of steps of BLOCK_MS or more, since single short steps end irregularly, and returns the lower
+ * quartile of their means: other programs of the machine slow down only some blocks. */
 static cvy_status step_s(scaling_run *run, cvy_team *team, int n, double *seconds) {
   cvy_status status = CVY_OK;
   static bench_samples steps, blocks;
@@ -216,7 +217,7 @@ fail:
   return status;
 }
 
-/* The shares that teams of this run have, largest first: of the batch itself, halves of it down to the last team's. */
+/* The shares of this run's teams, largest first: from the batch itself by halves down to the last team's. */
 static int sizes_of(const scaling_run *run, int *sizes) {
   const int batch = (int)run->options->batch;
   int n = 0;
@@ -255,8 +256,8 @@ fail:
   return status;
 }
 
-/* How many images the device takes: at most a whole batch, else what STEP_MOST_S have room for, by the time of a few,
- * then of more, since a few need longer per image. */
+/* Images of the device's steps: a whole batch, or as many as STEP_MOST_S allows. Estimated from a step of a few images,
+ * then of more, since a few images take longer each. */
 static cvy_status find_most(scaling_run *run, int i) {
   cvy_status status = CVY_OK;
   const int batch = (int)run->options->batch;
@@ -274,13 +275,14 @@ static cvy_status find_most(scaling_run *run, int i) {
   run->ones[i].most = n;
   if (n < batch)
     program_warn(
-        "%s: a step of %d images would take it about %.1f s; it takes %d, and each device of its teams no more",
+        "%s: a step of %d images would take about %.1f s; it gets %d images, and each device of its teams at most as "
+        "many",
         cvy_devices_label(run->devices, i), batch, all_s, n);
 fail:
   return status;
 }
 
-/* Images of the batch that the first k devices take together, in even shares. */
+/* Images of a batch of the first k devices, in even shares. */
 static int batch_for(const scaling_run *run, int k, int batch) {
   for (int i = 0; i < k; i++) {
     const int64_t fit = (int64_t)k * run->ones[run->ones[i].same_as].most;
@@ -298,7 +300,7 @@ static cvy_status measure_alone(scaling_run *run, int i) {
   const int n = sizes_of(run, sizes);
   if (one->most == 0) CVY_TRY(find_most(run, i));
   one->n_points = 0;
-  for (int s = n - 1; s >= 0; s--) { /* ascending: a replica's memory and kernels depend on the size it is made for */
+  for (int s = n - 1; s >= 0; s--) { /* ascending: a replica's memory and kernels depend on its size */
     double seconds;
     const int size = sizes[s] < one->most ? sizes[s] : one->most;
     if (one->n_points > 0 && one->points[one->n_points - 1].n == size) continue;
@@ -398,7 +400,7 @@ static void predict(scaling_run *run, const team_row *row, mode *m) {
   m->efficiency = m->batch / m->measured_s / alone_rate;
 }
 
-/* How much slower each device computes while all do. */
+/* Slowdown of each device while all compute. */
 static void find_crowding(scaling_run *run) {
   if (run->n == 1) return;
   even_shares(run, batch_for(run, run->n, (int)run->options->batch), run->n);
@@ -407,7 +409,7 @@ static void find_crowding(scaling_run *run) {
     const one_device *const one = &run->ones[i];
     const double alone = cvy_balance_compute_time(&run->model[i].alone, run->shares[i]);
     run->model[i].crowded_share = run->shares[i];
-    /* on shared cores the time of one device is no measure, but the time of all is */
+    /* on shared cores only the time of all devices is meaningful */
     run->model[i].crowded =
         expected.shares_cores ? run->crowded_step_s / expected.compute_s : fmax(1, one->crowded_s / alone);
   }
@@ -419,7 +421,7 @@ static void conclude(scaling_run *run) {
     const cvy_selected_device *const c = &run->devices->selected[i];
     const cvy_device_info *const info = &run->devices->list->items[c->item];
     run->model[i] = (cvy_scaling_device){.alone = {.points = one->points, .n_points = one->n_points, .cap = -1},
-                                         /* all CPU runtimes drive the host's cores */
+                                         /* all CPU runtimes use the host's cores */
                                          .place = info->kind == CVY_DEVICE_CPU ? HOST_PLACE : HOST_PLACE + 1 + c->item,
                                          .cores = c->units > 0 ? (double)c->units / (double)info->compute_units : 1};
   }
@@ -430,12 +432,13 @@ static void conclude(scaling_run *run) {
   }
 }
 
-/* The first device alone is measured twice, at the beginning and among the teams. */
+/* The first device alone is measured twice, first and among the teams. */
 static void judge_quiet(const scaling_run *run) {
   const mode *const m = &run->rows[0].strong;
   if (fabs(m->predicted.step_s / m->measured_s - 1) > 0.1)
     program_warn(
-        "the machine was not quiet: the first device alone took %.2f ms a step by itself, %.2f ms among the teams",
+        "the machine was busy with other work: the first device alone took %.2f ms a step at first, %.2f ms among the "
+        "teams",
         1e3 * m->predicted.step_s, 1e3 * m->measured_s);
 }
 
@@ -484,8 +487,9 @@ static void print_extrapolation(const scaling_run *run) {
   if (run->n == 1 || most < 2) return;
   const double alone = cvy_balance_compute_time(&run->model[0].alone, batch);
   printf(
-      "\nDevices like %s, each with cores and a link of its own, on this host (transfers of all at once, sum and\n"
-      "update at the speed measured here; nothing else of the host is taken to be short):\n%9s %12s %10s %16s\n",
+      "\n"
+      "Prediction for devices like %s, each with its own cores and link, on this host (concurrent transfers; sum and\n"
+      "update at the speed measured here; no other limit of the host):\n%9s %12s %10s %16s\n",
       name_of(run, 0, name, sizeof name), "devices", "strong ms", "faster", "weak efficiency");
   for (int k = 2; k <= most; k *= 2) {
     const cvy_scaling_step strong =
@@ -528,8 +532,9 @@ static void print_all(const scaling_run *run) {
   for (int i = 1; i < run->n_rows; i++) {
     const team_row *const row = &run->rows[i];
     if (i == 1) printf("\n");
-    printf("%d devices: exchange alone %.2f ms, of it sum and update %.2f; computing is %.1f times that\n", row->k,
-           1e3 * exchange_s(row), 1e3 * row->exchange.host_s, row->strong.predicted.compute_s / exchange_s(row));
+    printf("%d devices: exchange alone %.2f ms, of it sum and update %.2f; computing takes %.1f times as long\n",
+           row->k, 1e3 * exchange_s(row), 1e3 * row->exchange.host_s,
+           row->strong.predicted.compute_s / exchange_s(row));
     verdict_of(run, i, text, sizeof text);
     printf("  %s\n", text);
   }
@@ -602,11 +607,11 @@ static void find_same_cores(scaling_run *run) {
   }
 }
 
-/* The time allows for another round, which takes as long as those before on average. */
+/* True if the limit allows another round of average length. */
 static bool has_time(const scaling_run *run) {
   const double seconds = cvy_clock_seconds_since(run->began_ns), all_s = seconds / run->round * (run->round + 1);
   if (run->round == 0 || all_s <= run->options->limit_s) return true;
-  program_warn("%d of %d rounds: they took %.0f s, and --limit is %g", run->round, (int)run->options->rounds, seconds,
+  program_warn("%d of %d rounds in %.0f s: --limit is %g s", run->round, (int)run->options->rounds, seconds,
                run->options->limit_s);
   return false;
 }
@@ -616,8 +621,8 @@ static cvy_status prepare(scaling_run *run) {
   const int batch = (int)run->options->batch;
   CVY_TRY(bench_network(run->options->model, NULL, batch, true, &run->data, &run->net));
   run->n = cvy_devices_count(run->devices);
-  CVY_REQUIRE(batch / run->n >= 2, CVY_E_ARGUMENT, "a batch of %d for %d devices: each needs 2 images or more", batch,
-              run->n);
+  CVY_REQUIRE(batch / run->n >= 2, CVY_E_ARGUMENT,
+              "--batch %d for %d devices; expected 2 or more images for each device", batch, run->n);
   const size_t n = (size_t)run->n;
   run->ones = cvy_calloc(n, sizeof *run->ones);
   run->model = cvy_calloc(n, sizeof *run->model);

@@ -10,7 +10,8 @@
 #include "tools/program/view/progress.h"
 #include "tools/program/signals.h"
 
-/* More than the caches of any device seen: CPUs' last level has up to 32 MiB per core complex, GPUs' up to 128 MiB. */
+/* Larger than the caches of known devices: the last level of CPUs has up to 32 MiB per core complex, of GPUs up to 128
+ * MiB. */
 enum { FLUSH_MIB_CPU = 96, FLUSH_MIB_GPU = 256 };
 
 bench_spread bench_spread_of(bench_samples *s) {
@@ -74,11 +75,11 @@ cvy_status bench_sample(bench_device *device, double seconds, bool flush, bench_
   *out = (bench_times){0};
   CVY_TRY(run(user));
   CVY_TRY(bench_collect(device));
-  double spent = 0; /* in samples and in flushing, which counts in the user's time */
+  double spent = 0; /* time of samples and of flushing, which is part of --seconds */
   for (const uint64_t begin = cvy_clock_ns(); wall.n < BENCH_SAMPLES_MAX; spent = cvy_clock_seconds_since(begin)) {
     if (spent >= seconds && (wall.n >= BENCH_SAMPLES_MIN || (wall.n > 0 && spent >= 4 * seconds))) break;
     if (cvy_stop_requested(stop)) return CVY_E_INTERRUPTED;
-    if (ferror(stdout)) return CVY_E_IO; /* the rows' reader is gone; main says so */
+    if (ferror(stdout)) return CVY_E_IO; /* the reader of the rows is gone; main reports it */
     if (flush) CVY_TRY(bench_flush(device));
     const uint64_t start = cvy_clock_ns();
     CVY_TRY(run(user));

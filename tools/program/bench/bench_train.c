@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * convoy bench train: the rate of whole steps, and where their time goes. */
+ * convoy bench train: the rate of whole steps and the times of their operations. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ typedef struct train_bench_options {
 
 #define FIELD(name) .offset = offsetof(train_bench_options, name)
 static const option_row rows[] = {
-    {.kind = OPTION_GROUP, .help = "What is measured"},
+    {.kind = OPTION_GROUP, .help = "Network and measurement"},
     ROW_NO_NODES("this measures one machine; convoy bench fleet measures several"),
     ROW_MODEL(FIELD, "the network"),
     {.kind = OPTION_PARSE,
@@ -38,26 +38,29 @@ static const option_row rows[] = {
      .deflt = "28x28x1",
      .unit = "pixels and channels",
      .parse = options_parse_input,
-     .help = "the images that the network sees" OR_CHANNELS_FIRST},
-    ROW_BATCH(FIELD, 1 << 20, "images of a step, all devices together"),
+     .help = "size of the network's images" OR_CHANNELS_FIRST},
+    ROW_BATCH(FIELD, 1 << 20, "images of a step on all devices together"),
     {.kind = OPTION_INT,
      .name = "steps",
      FIELD(steps),
      .deflt = "5",
      .unit = "steps",
      .range = {1, 4096},
-     .help = "steps measured, after one that is not"},
+     .help = "steps measured, after one of warm-up"},
     {.kind = OPTION_FLAG,
      .name = "inference",
      FIELD(inference),
-     .help = "evaluation instead of training: batches go forward, losses and hits come back"},
-    ROW_RECOMPUTE(FIELD, "less memory for activations, as in convoy train; not with --inference"),
+     .help = "measure evaluation instead of training: forward passes, losses and accuracy"},
+    ROW_RECOMPUTE(FIELD, "recompute activations, as in convoy train; not with --inference"),
     ROW_NORMALIZE(FIELD),
     ROW_AUGMENT(FIELD),
-    ROW_CONV_ALGO(FIELD, "how convolutions and linear layers are computed, as in convoy train"),
+    ROW_CONV_ALGO(FIELD, "algorithms of convolutions and linear layers, as in convoy train"),
     ROW_MATH(FIELD, HELP_MATH_SHORT),
     ROW_TUNE(FIELD, HELP_TUNE),
-    {.kind = OPTION_FLAG, .name = "no-breakdown", FIELD(no_breakdown), .help = "the rate alone: half the time"},
+    {.kind = OPTION_FLAG,
+     .name = "no-breakdown",
+     FIELD(no_breakdown),
+     .help = "measure only the rate, in half the time"},
     {.kind = OPTION_GROUP, .help = "Devices and output"},
     BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_TOGETHER),
 };
@@ -67,18 +70,18 @@ static const option_table table = {
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
     .about =
-        "Measures whole training steps on synthetic data, then the same steps again with the\n"
-        "times of all kernels: by operation and by layer, adding up to the step's time.",
+        "Measures whole training steps on synthetic data, then the same steps with the times of\n"
+        "all kernels, by operation and by layer. These add up to the step's time.",
     .after =
         "GFLOP/s: multiply-adds of direct convolutions and linear layers, times 2; the FMA\n"
-        "peak is measured between. Memory: what is allocated on the devices, and the most\n"
-        "that the process ever had. \"between kernels\": launches, waiting, the exchange.\n"
+        "peak is measured between. Memory: allocated on the devices, and the process's maximum.\n"
+        "\"between kernels\": launches, waiting, the exchange.\n"
         "JSON: {\"version\", \"word\", \"model\", \"input\", \"batch\", \"inference\", \"recompute\", \"steps\",\n"
-        "\"img_s\" (middle step), \"img_s_best\", \"step_ms\", \"step_ms_low\", \"step_ms_high\" (quartiles),\n"
-        "\"gflops\", \"peak_gflops\", \"fraction_of_peak\", \"peak_mib\" (process on CPUs, devices else),\n"
+        "\"img_s\" (median step), \"img_s_best\", \"step_ms\", \"step_ms_low\", \"step_ms_high\" (quartiles),\n"
+        "\"gflops\", \"peak_gflops\", \"fraction_of_peak\", \"peak_mib\" (CPUs: process, else devices),\n"
         "\"device_mib\", \"process_mib\", \"profiled_step_ms\", \"conv_choices\", \"devices\": [{\"device\",\n"
         "\"driver\", \"platform\", \"platform_version\", \"peaks\", \"share\", \"micro_batch\",\n"
-        "\"math\" (fp32 or tf32: what its products used, not what was asked for),\n"
+        "\"math\" (fp32 or tf32, as used by its products),\n"
         "\"device_mib\", \"kernels_ms\", \"between_ms\", \"families\": [{\"name\", \"ms\", \"launches\",\n"
         "\"gflops\"}], \"layers\": [{\"name\", \"operation\", \"forward_ms\", \"backward_ms\",\n"
         "\"backward_data_ms\", \"ms\", \"gflops\"}]}]}; backward_ms of convolutions: weights.",
@@ -116,7 +119,7 @@ typedef struct train_run {
   cvy_data *data;
   int32_t *samples;
   int n;          /* devices */
-  cvy_team *team; /* the present one; open until its results are printed, as a driver may die at its end */
+  cvy_team *team; /* the current one; open until its results are printed, since a driver may crash when it is closed */
   device_times *times;
   bench_samples step_ms;
   bench_spread spread;
@@ -126,7 +129,7 @@ typedef struct train_run {
 
 /* ---- steps ---- */
 
-/* Steps, or evaluations of as many images. Their times go to step_ms where wanted. */
+/* Steps, or evaluations of as many images. step_ms (may be NULL) gets their times. */
 static cvy_status run_steps(train_run *run, cvy_team *team, int steps, bench_samples *step_ms) {
   cvy_status status = CVY_OK;
   const cvy_stop *const stop = signals_soft();
@@ -249,7 +252,7 @@ static double product_flops(const cvy_net *net, const cvy_unit *u, int n) {
   return 2.0 * n * l->shape.h * l->shape.w * l->shape.c * taps * (l->groups > 1 ? x->c / l->groups : x->c);
 }
 
-/* The same of a part of a step, which recompute does a second time. */
+/* The same for a part of a step, which recompute runs a second time. */
 static double part_flops(const device_times *t, int u, int part) {
   const cvy_unit *const unit = &t->instance->plan->units[u];
   const double one = product_flops(t->instance->net, unit, t->share);
@@ -263,7 +266,7 @@ static const char *part_name(const cvy_unit *u, int part) {
                                            : "backward";
 }
 
-/* Times of `steps` steps become those of one; families are added up. */
+/* Divides the times of `steps` steps by their number; families are added up. */
 static void sum_up(device_times *t, int steps) {
   const cvy_plan *const plan = t->instance->plan;
   static const char *const others[] = {"gather", "update", "other"};
@@ -300,7 +303,7 @@ static cvy_status measure_breakdown(train_run *run, json_t *devices) {
   for (int i = 0; i < run->n; i++) {
     device_times *const t = &run->times[i];
     if (t->events_wrong) {
-      program_warn("%s: no breakdown, as its driver's times of kernels are wrong", cvy_devices_label(run->devices, i));
+      program_warn("%s: no breakdown: the driver's kernel times are wrong", cvy_devices_label(run->devices, i));
       continue;
     }
     t->instance = run->team->replicas[i].instance;
@@ -317,7 +320,7 @@ static cvy_status measure_breakdown(train_run *run, json_t *devices) {
     json_object_set_new(device, "layers", layers_json(t));
   }
   if (run->profiled_ms > 1.1 * run->spread.median || run->profiled_ms < 0.9 * run->spread.median)
-    program_warn("the machine was not quiet: %.1f ms a step first, %.1f ms with the times of kernels",
+    program_warn("the machine was busy with other work: %.1f ms a step first, %.1f ms with the times of kernels",
                  run->spread.median, run->profiled_ms);
 fail:
   for (int i = 0; i < run->n; i++) {
@@ -511,13 +514,11 @@ int bench_train_main(int argc, char **argv) {
   int code = options_parse(&table, argc, argv, &options, &given);
   if (code != OPTIONS_GO_ON) return code;
   if (cvy_onnx_is_file(options.model) && options_given(&table, given, "input"))
-    return options_error("bench train",
-                         "--input with --model %s: expected one of resnet18 and lenet, a file has its own",
+    return options_error("bench train", "--input with --model %s: a file has its own input; expected resnet18 or lenet",
                          options.model);
   if (options.inference && options.recompute)
     return options_error("bench train",
-                         "--recompute with --inference: evaluation has no backward pass that could make "
-                         "activations again; leave out one of the two");
+                         "--recompute with --inference: evaluation has no backward pass; expected one of them");
   code = bench_begin(table.verb, options.json, options.quiet, options.devices, &run.devices);
   if (code != EXIT_DONE) return code;
   cvy_status status = CVY_OK;

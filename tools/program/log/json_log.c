@@ -17,17 +17,17 @@ struct json_log {
   const char *path;
   bool failed;
   run_log *report; /* NULL: none */
-  json_t *held;    /* the newest lines, at most MOST_HELD; NULL: no line is held */
+  json_t *held;    /* the newest lines, at most MOST_HELD; NULL: lines are not held */
 };
 
 enum {
-  MOST_HELD = 8,       /* lines that a log is behind at most: of the steps under way, CVY_RUN_AHEAD_MOST + 1 */
-  TAIL_BYTES = 1 << 18 /* of a file: more than so many lines */
+  MOST_HELD = 8,       /* most lines that a log lacks: of the steps under way, CVY_RUN_AHEAD_MOST + 1 */
+  TAIL_BYTES = 1 << 18 /* of a file: longer than these lines */
 };
 
 json_t *json_number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
-/* True if the last line of the file has no end: a run was killed. */
+/* True if the last line of the file is incomplete: a run was killed. */
 static bool last_line_is_cut(const char *path) {
   int fd;
   char last;
@@ -79,7 +79,7 @@ static void hold(json_t *held, json_t *line) {
 
 static char *text_of(const json_t *line) { return json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(15)); }
 
-/* The line's text without the times that each node measures for itself; the caller frees it. */
+/* The line's text without times, which differ between nodes; the caller frees it. */
 static char *text_without_times(const json_t *line) {
   static const char *const times[] = {"ms", "sec"};
   json_t *const copy = json_copy((json_t *)line);
@@ -89,7 +89,7 @@ static char *text_without_times(const json_t *line) {
   return text;
 }
 
-/* A log that is a plain file, to read; NULL: there is none. */
+/* Opens a log for reading; NULL: it is not a regular file. */
 static FILE *open_to_read(const char *path) {
   int fd;
   if (cvy_file_kind_of(path) != CVY_FILE_REGULAR || cvy_file_open(path, &fd) != CVY_OK) return NULL;
@@ -98,7 +98,7 @@ static FILE *open_to_read(const char *path) {
   return file;
 }
 
-/* Takes the lines out that the end of the file has. */
+/* Removes held lines that the end of the file has. */
 static void remove_lines_of(const char *path, json_t *lines) {
   char *texts[MOST_HELD], *line = NULL;
   bool is_there[MOST_HELD] = {false};
@@ -107,7 +107,7 @@ static void remove_lines_of(const char *path, json_t *lines) {
   FILE *const file = open_to_read(path);
   if (!file) return;
   for (size_t i = 0; i < n; i++) texts[i] = text_without_times(json_array_get(lines, i));
-  (void)fseek(file, -TAIL_BYTES, SEEK_END); /* fails where the file is shorter, which is read from its beginning */
+  (void)fseek(file, -TAIL_BYTES, SEEK_END); /* fails if the file is shorter; it is read from its beginning then */
   while (getline(&line, &room, file) > 0) {
     json_t *const value = json_loads(line, 0, NULL);
     char *const text = value ? text_without_times(value) : NULL;

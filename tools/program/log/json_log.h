@@ -5,12 +5,12 @@
  *   {"epoch":0,"step":17,"loss":…,"lr":…,"images":256,"correct":…,"shares":[…],"ms":…}
  *       ms: since the previous step's end
  *   {"device_lost":{"device","label","step","reason","hung","shares":[…]}}
- *       in front of the repeated step
+ *       before the repeated step
  *   {"epoch":0,"train_loss":…,"train_acc":…,"test_acc":…,"sec":…}
- *       an accuracy null: not known, not evaluated; with a validation set "val_acc", and test_acc in the last epoch
- *       alone; with --save-best or --patience "best":true if it is the best so far
+ *       accuracy null: not known or not evaluated; with a validation set "val_acc", and test_acc only in the last
+ *       epoch; with --save-best or --patience "best":true if it is the best so far
  *   {"start":{"first_forward_sec","programs_compiled","programs_cached"}}
- *       in front of the end
+ *       before the end
  *   {"end":{…}} or {"error":{"code","message"}}
  * Numbers that are not finite are null. A run that resumes appends: each part begins with its own "run" line. */
 #ifndef CVY_TOOLS_PROGRAM_LOG_JSON_LOG_H
@@ -24,22 +24,24 @@
 #include "tools/program/log/run_log.h"
 
 typedef struct json_log json_log;
-/* Takes the descriptor over (cvy_file_append); without `append` empties the file. NULL with the reason said. */
+/* Takes ownership of the descriptor (cvy_file_append); without `append` empties the file. NULL, with the reason
+ * printed. */
 json_log *json_log_open(const char *path, int fd, bool append);
-/* A log without a file, of a node of a fleet that does not write: it holds the newest lines, since the node that
- * writes may be lost before it has written them. NULL when out of memory. */
+/* A log without a file, for a node of a fleet that does not write. It holds the newest lines, since the writing node
+ * may be lost before it has written them. NULL when out of memory. */
 json_log *json_log_hold(void);
 bool json_log_holds(const json_log *log);
-/* Ends a log that holds lines, and gives those that are not in the file at `path` (NULL: no file) yet, in order: an
- * array, to the caller. Lines that differ in measured times alone are the same. */
+/* Ends a log that holds lines. Returns those that the file at `path` (NULL: no file) lacks, in order, as an array that
+ * the caller owns. Lines that differ only in measured times are equal. */
 json_t *json_log_missing(json_log **log, const char *path);
-/* Reads the epoch lines of the last run in a log: epoch e < n goes to points[e]; other points stay as they are. Skips
+/* Reads the epoch lines of the last run in a log: epoch e < n goes to points[e]; other points are not changed. Skips
  * lines that it cannot parse. False if there is no such file. */
 bool json_log_epochs(const char *path, int n, plot_point *points);
-/* From now on the report's run gets every line, too. *log NULL: it becomes one without a file. False when out of
+/* From now on the report's run also gets every line. *log NULL: creates a log without a file. False when out of
  * memory. */
 bool json_log_watch(json_log **log, run_log *to);
-/* All functions take a NULL log, and take over `value`. The first failed write is reported; later lines are dropped. */
+/* All functions accept a NULL log and take ownership of `value`. The first failed write is reported; later lines are
+ * dropped. */
 void json_log_line(json_log *log, json_t *value);
 void json_log_step(json_log *log, int epoch, const cvy_step_result *step, float lr, int n_devices);
 void json_log_epoch(json_log *log, const cvy_epoch_result *epoch);

@@ -40,14 +40,14 @@ static double accuracy_of(const json_t *object, const char *key) {
   return value >= 0 && value <= 1 ? value : NAN;
 }
 
-/* Sums of them stay finite. */
+/* Limit that keeps sums finite. */
 static double milliseconds_of(const json_t *object, const char *key) {
   static const double century_ms = 100 * 366 * 86400e3;
   const double value = number_of(object, key);
   return value >= 0 && value <= century_ms ? value : NAN;
 }
 
-/* A whole number from 0 to `most`; -1: it is none. */
+/* A whole number from 0 to `most`; -1: not one. */
 static long count_of(const json_t *object, const char *key, long most) {
   const json_t *const value = json_object_get(object, key);
   const json_int_t number = json_integer_value(value);
@@ -59,7 +59,7 @@ static void hold(json_t **place, json_t *value) {
   *place = json_incref(value);
 }
 
-/* The list with room for one more; NULL when out of memory, with the list as it was. */
+/* The list with room for one more; NULL when out of memory, and the list is unchanged. */
 static void *grow(void *list, size_t n, size_t *room, size_t size) {
   if (n < *room) return list;
   const size_t more = *room ? 2 * *room : 256;
@@ -97,7 +97,7 @@ static bool take_step(run_log *log, const json_t *line) {
                                      .grad_norm = number_of(line, "grad_norm"),
                                      .images = count_of(line, "images", LONG_MAX),
                                      .correct = count_of(line, "correct", LONG_MAX)};
-  /* an epoch's last batch may be a short one, which says nothing of the others */
+  /* an epoch's last batch may be short and is not representative */
   json_t *const shares = json_object_get(line, "shares");
   if (json_is_array(shares) && sum_of(shares) >= sum_of(log->shares)) hold(&log->shares, shares);
   return true;
@@ -163,7 +163,7 @@ void run_log_read(run_log *log, const char *text, size_t size) {
   }
 }
 
-/* A line that is longer than any of a log is counted, and not held. */
+/* A line longer than any line of a log is counted and dropped. */
 static void read_lines(run_log *log, FILE *file) {
   enum { LINE_MOST = 1 << 24 };
   char *line = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * A run as its log (json_log.h) tells it: for reports. A run that was resumed is one run: a step or epoch that comes
- * again takes the place of the earlier one and of all behind that. No line is trusted: the reader counts lines that it
- * cannot read, as the half last one of a killed run, and leaves them out. */
+ * A run read from its log (json_log.h), for reports. A resumed run is one run: a repeated step or epoch replaces the
+ * earlier one and all after it. Lines are not trusted: the reader counts and skips lines that it cannot read, such as
+ * the incomplete last line of a killed run. */
 #ifndef CVY_TOOLS_PROGRAM_LOG_RUN_LOG_H
 #define CVY_TOOLS_PROGRAM_LOG_RUN_LOG_H
 
@@ -25,12 +25,12 @@ typedef struct log_epoch {
 } log_epoch;
 
 typedef struct run_log {
-  char *name; /* for people; owned */
+  char *name; /* for display; owned */
   log_step *steps;
   log_epoch *epochs;
   size_t n_steps, n_epochs, steps_room, epochs_room;
-  int n_parts;    /* how often it was begun or resumed */
-  long n_skipped; /* lines that are no log's */
+  int n_parts;    /* number of starts and resumes */
+  long n_skipped; /* lines that could not be read */
   bool no_memory;
   json_t *run, *shares, *times, *end, *error, *lost; /* the newest of each, NULL: none; lost: an array of all */
 } run_log;
@@ -38,11 +38,11 @@ typedef struct run_log {
 /* Call run_log_close either way. False when out of memory. */
 bool run_log_open(const char *name, run_log *out);
 void run_log_close(run_log *log);
-/* Takes one line in; borrowed. False: it is no line of a log. */
+/* Adds one line; borrowed. False: not a line of a log. */
 bool run_log_take(run_log *log, const json_t *line);
-/* Takes `size` bytes of a file in. */
+/* Adds `size` bytes of a file. */
 void run_log_read(run_log *log, const char *text, size_t size);
-/* The same with a plain file. CVY_E_IO with the reason said. */
+/* The same with a regular file. CVY_E_IO, with the reason logged. */
 cvy_status run_log_load(run_log *log, const char *path);
 /* A setting of the run as text, "" if it is not known; `room` may be returned. */
 const char *run_log_setting(const run_log *log, const char *name, char *room, size_t room_bytes);

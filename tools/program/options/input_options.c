@@ -22,7 +22,8 @@ static const char *reason(const char *format, ...) {
   return text;
 }
 
-/* Numbers with commas between, in the first `length` characters; how many, 0: it is something else, or too many. */
+/* Parses numbers separated by commas in the first `length` characters. Returns their count, 0: not numbers, or too
+ * many. */
 static int read_numbers(const char *text, size_t length, double *out) {
   int n = 0;
   for (const char *at = text, *const end = text + length;;) {
@@ -43,7 +44,8 @@ static int read_numbers(const char *text, size_t length, double *out) {
 /* ---- --normalize ---- */
 
 static const char *const normalize_expected =
-    "expected none, dataset, imagenet, or M,.../S,...: the means of all channels and their deviations, as 0.5/0.25 or "
+    "expected none, dataset, imagenet, or M,.../S,...: the means of all channels and their deviations, such as "
+    "0.5/0.25 or "
     "0.49,0.48,0.45/0.25,0.24,0.26";
 
 const char *options_parse_normalize(const char *text, void *target) {
@@ -86,13 +88,13 @@ static bool is_int(double x, double least) { return x >= least && x <= 1 << 14 &
 
 static const char *take_flip(cvy_augment *a, const char *value, size_t length) {
   a->flip = true;
-  return value || length ? "flip has no number; expected flip" : NULL;
+  return value || length ? "flip takes no number; expected flip" : NULL;
 }
 
 static const char *take_crop(cvy_augment *a, const char *value, size_t length) {
   double n[NUMBERS_MOST];
   if (!value || read_numbers(value, length, n) != 1 || !is_int(n[0], 1))
-    return "expected crop:N with a whole number N from 1 to 16384: pixels by which an image may move";
+    return "expected crop:N with a whole number N from 1 to 16384: padding in pixels";
   a->crop = (int)n[0];
   return NULL;
 }
@@ -104,7 +106,7 @@ static const char *take_resized_crop(cvy_augment *a, const char *value, size_t l
   if (!value || dash >= length || read_numbers(value, dash, from) != 1 ||
       read_numbers(value + dash + 1, length - dash - 1, to) != 1 || !(from[0] > 0 && from[0] <= to[0] && to[0] <= 1) ||
       from[0] < 1e-6)
-    return "expected resized-crop:A-B with parts A and B of the area, from 1e-6 to 1, A not above B";
+    return "expected resized-crop:A-B with fractions A and B of the area, from 1e-6 to 1, A not above B";
   a->resized_crop[0] = (float)from[0];
   a->resized_crop[1] = (float)to[0];
   return NULL;
@@ -120,7 +122,7 @@ static const char *take_jitter(cvy_augment *a, const char *value, size_t length)
              "0.5";
     a->jitter[i] = (float)n[i];
   }
-  return n[0] + n[1] + n[2] + n[3] > 0 ? NULL : "jitter of four zeros changes nothing; expected one above 0";
+  return n[0] + n[1] + n[2] + n[3] > 0 ? NULL : "jitter with four zeros has no effect; expected a number above 0";
 }
 
 static const char *take_cutout(cvy_augment *a, const char *value, size_t length) {
@@ -141,7 +143,7 @@ static const struct {
              {"cutout", take_cutout}};
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
-/* The end of an item: a comma that no number follows, since jitter has commas of its own. */
+/* The end of an item: a comma before something else than a number, since jitter's numbers also have commas. */
 static size_t item_length(const char *text) {
   size_t n = 0;
   while (text[n] &&
@@ -161,8 +163,8 @@ const char *options_parse_augment(const char *text, void *target) {
     while (kind < KINDS && (strlen(kinds[kind].name) != name || strncmp(at, kinds[kind].name, name) != 0)) kind++;
     if (kind == KINDS)
       return reason(
-          "\"%.*s\"; expected none, or some of flip, crop:N, resized-crop:A-B, jitter:B,C,S,H and cutout:N "
-          "with commas between",
+          "\"%.*s\"; expected none, or a list of flip, crop:N, resized-crop:A-B, jitter:B,C,S,H and cutout:N, "
+          "separated by commas",
           (int)(length < TEXT_MOST ? length : TEXT_MOST), at);
     if (given[kind]) return reason("%s twice; expected it once", kinds[kind].name);
     given[kind] = true;
@@ -173,7 +175,7 @@ const char *options_parse_augment(const char *text, void *target) {
     if (at[length] == '\0') break;
     at += length + 1;
   }
-  return o->augment.crop && o->augment.resized_crop[1] > 0 ? "crop and resized-crop each make a window; expected one "
+  return o->augment.crop && o->augment.resized_crop[1] > 0 ? "crop and resized-crop exclude each other; expected one "
                                                              "of them"
                                                            : NULL;
 }

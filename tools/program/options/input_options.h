@@ -20,32 +20,32 @@ typedef struct augment_option {
 /* For OPTION_PARSE. */
 const char *options_parse_normalize(const char *text, void *target);
 const char *options_parse_augment(const char *text, void *target);
-/* Both as the library takes them. augment NULL: none. */
+/* Both options as the library's parameters. augment NULL: none. */
 cvy_input_params input_options_params(const normalize_option *normalize, const augment_option *augment, int64_t seed);
 
-#define ROW_NORMALIZE(F)                                                                                             \
+#define ROW_NORMALIZE(F)                                                                                        \
+  {.kind = OPTION_PARSE,                                                                                        \
+   .name = "normalize",                                                                                         \
+   F(normalize),                                                                                                \
+   .value = "HOW",                                                                                              \
+   .deflt = "none",                                                                                             \
+   .unit = "none, dataset, imagenet or M,.../S,...",                                                            \
+   .parse = options_parse_normalize,                                                                            \
+   .help =                                                                                                      \
+       "normalise the input: pixel/255, or (pixel/255 - mean) / deviation per channel, with the values of the " \
+       "training images, of ImageNet, or M,.../S,..."}
+#define ROW_AUGMENT(F)                                                                                               \
   {.kind = OPTION_PARSE,                                                                                             \
-   .name = "normalize",                                                                                              \
-   F(normalize),                                                                                                     \
+   .name = "augment",                                                                                                \
+   F(augment),                                                                                                       \
    .value = "HOW",                                                                                                   \
    .deflt = "none",                                                                                                  \
-   .unit = "none, dataset, imagenet or M,.../S,...",                                                                 \
-   .parse = options_parse_normalize,                                                                                 \
+   .unit = "none, or a list",                                                                                        \
+   .parse = options_parse_augment,                                                                                   \
    .help =                                                                                                           \
-       "what the network gets for a pixel: pixel/255, or that less a mean and divided by a deviation, per channel: " \
-       "the training images' own, ImageNet's, or these"}
-#define ROW_AUGMENT(F)                                                                                              \
-  {.kind = OPTION_PARSE,                                                                                            \
-   .name = "augment",                                                                                               \
-   F(augment),                                                                                                      \
-   .value = "HOW",                                                                                                  \
-   .deflt = "none",                                                                                                 \
-   .unit = "none, or some with commas",                                                                             \
-   .parse = options_parse_augment,                                                                                  \
-   .help =                                                                                                          \
-       "training images are changed at random, other ones in every epoch: flip (mirrored), crop:N (moved by up to " \
-       "N pixels, zeros behind), resized-crop:A-B (a window of A to B of the area, enlarged), jitter:B,C,S,H "      \
-       "(brightness, contrast, saturation by up to these parts, hue by up to H of the circle), cutout:N (a square " \
-       "of N pixels); by the seed, the same whatever the team"}
+       "augment training images at random, anew in every epoch: flip (horizontally), crop:N (N pixels of zero "      \
+       "padding), resized-crop:A-B (a window of A to B of the area), jitter:B,C,S,H (brightness, contrast, "         \
+       "saturation by up to these factors, hue by up to H of the circle), cutout:N (a square of N pixels). Depends " \
+       "on the seed, not on the devices"}
 
 #endif

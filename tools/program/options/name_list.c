@@ -33,10 +33,8 @@ bool name_list_read(FILE *file, const char *title, name_list *out) {
   }
   *out = (name_list){.all = all};
   if (begins(out, "\xff\xfe", 2) || begins(out, "\xfe\xff", 2)) {
-    program_say(
-        "error: %s: the list of names is in UTF-16: expected the bytes of the names as the file system has them, "
-        "as UTF-8",
-        title);
+    program_say("error: %s: the list of names is in UTF-16: expected the names as in the file system, such as UTF-8",
+                title);
     name_list_clear(out);
     return false;
   }

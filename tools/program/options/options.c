@@ -55,7 +55,7 @@ const char *options_parse_shares(const char *text, void *target) {
                                                  "each device";
 }
 
-/* Position of `text` in "a|b|c", -1 if it is none of them. */
+/* Index of `text` in "a|b|c", -1 if it is not in it. */
 static int choice_find(const char *choices, const char *text) {
   int position = 0;
   for (const char *at = choices;; position++) {
@@ -75,7 +75,7 @@ static void choice_list(const char *choices, char *out, size_t out_bytes) {
   out[used] = '\0';
 }
 
-/* The help shows these where a row leaves them to its kind. */
+/* Shown by the help if a row has none. */
 static const struct {
   const char *value, *unit, *absent;
 } usual[] = {[OPTION_FLAG] = {NULL, "switch", "off"},
@@ -119,7 +119,7 @@ static bool value_set(const option_row *row, const char *text, void *target, cha
     case OPTION_SINK:
       if (*text == '\0') {
         char room[128];
-        snprintf(wrong, wrong_bytes, "the value is empty, expected a %s", options_unit(row, room, sizeof room));
+        snprintf(wrong, wrong_bytes, "the value is empty; expected a %s", options_unit(row, room, sizeof room));
         return false;
       }
       *(const char **)field = text;
@@ -146,7 +146,7 @@ static bool value_set(const option_row *row, const char *text, void *target, cha
   return false;
 }
 
-/* Paragraphs filled up to HELP_WIDTH; a line that begins with a blank stays as it is. */
+/* Paragraphs filled up to HELP_WIDTH; a line that begins with a blank is not changed. */
 static void help_paragraphs(const char *text) {
   int column = 0;
   while (*text) {
@@ -259,11 +259,11 @@ static void help_print(const option_table *table) {
   printf("usage: convoy %s %s\n\n", table->verb, table->usage);
   help_paragraphs(table->about);
   if (table->basics) {
-    printf("\nThe basics\n");
+    printf("\nBasic options\n");
     for (int i = 0; i < table->n_rows; i++)
       if (options_is_basic(table, &table->rows[i])) help_row(&table->rows[i]);
     help_after(table);
-    printf("\nAll other options\n");
+    printf("\nOther options\n");
   }
   for (int i = 0; i < table->n_rows; i++) {
     const option_row *const row = &table->rows[i];
@@ -272,7 +272,7 @@ static void help_print(const option_table *table) {
     if (row->kind != OPTION_GROUP && row->kind != OPTION_REFUSED && !options_is_basic(table, row)) help_row(row);
   }
   printf("  -h, --help");
-  help_text("this text [switch; default: off]", 12);
+  help_text("print this text [switch; default: off]", 12);
   if (!table->basics) help_after(table);
   program_name_note(stdout);
 }
@@ -309,7 +309,7 @@ const char *options_nearest(const char *word, const char *const *names, int n) {
   return starts == 1 ? start : nearest;
 }
 
-/* Options of this program, and as other programs for training name them, with '-' for '_'. */
+/* Names of options in other training programs, and the names here. */
 static const char *other_name(const char *name) {
   static const struct {
     const char *name, *others;
@@ -359,9 +359,9 @@ static int unknown_option(const option_table *table, const char *word, int lette
       else other = row->name;
     }
   }
-  if (starts > 1) return options_error(table->verb, "--%s: could be --%s or --%s, write it out", name, nearest, other);
   for (size_t i = 0; i < sizeof name; i++) dashed[i] = name[i] == '_' ? '-' : name[i];
   const char *const known = other_name(dashed);
+  if (starts > 1) return options_error(table->verb, "--%s: ambiguous; expected --%s or --%s", name, nearest, other);
   for (int i = 0; i < table->n_rows; i++) {
     const option_row *const row = &table->rows[i];
     if (row->kind == OPTION_GROUP || row->kind == OPTION_REFUSED) continue;
@@ -373,7 +373,7 @@ static int unknown_option(const option_table *table, const char *word, int lette
       nearest = row->name;
     }
   }
-  if (nearest) return options_error(table->verb, "--%s: no such option; --%s?", name, nearest);
+  if (nearest) return options_error(table->verb, "--%s: no such option; did you mean --%s?", name, nearest);
   return options_error(table->verb, "--%s: no such option", name);
 }
 
@@ -463,7 +463,7 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
       row = optopt >= CODE_FIRST ? &table->rows[optopt - CODE_FIRST] : row_by_letter(table, optopt);
       if (row->kind == OPTION_REFUSED) return options_error(table->verb, "--%s: %s", row->name, row->help);
       char room[128];
-      return options_error(table->verb, "--%s: its value is missing (%s: %s)", row->name, value_of(row),
+      return options_error(table->verb, "--%s: the value is missing (%s: %s)", row->name, value_of(row),
                            options_unit(row, room, sizeof room));
     }
     const char *text = optarg;
@@ -509,8 +509,8 @@ bool options_given(const option_table *table, option_set given, const char *name
 int options_check_data_dir(const char *verb, const char *data, const char *data_dir) {
   if (!data_dir || strcmp(data, "fashion-mnist") == 0) return OPTIONS_GO_ON;
   return options_error(verb,
-                       "--data-dir %s with --data %s: only fashion-mnist is looked for in that folder; a folder "
-                       "with idx files or pictures is given as --data itself",
+                       "--data-dir %s with --data %s: --data-dir is only for fashion-mnist; expected the folder with "
+                       "idx files or pictures as --data",
                        data_dir, data);
 }
 
@@ -537,8 +537,8 @@ const char *options_parse_conv_algo(const char *text, void *target) {
 
 const char *options_parse_input(const char *text, void *target) {
   static const char expected[] =
-      "expected HxWxC: height, width and channels of the images, as 28x28x1; or CxHxW with up to 4 channels, as "
-      "3x32x32";
+      "expected HxWxC: height, width and channels of the images, such as 28x28x1; or CxHxW with up to 4 channels, such "
+      "as 3x32x32";
   int64_t *const size = target;
   for (int i = 0; i < 3; i++) {
     char number[16];
@@ -548,7 +548,7 @@ const char *options_parse_input(const char *text, void *target) {
     if (!cvy_parse_int(number, 1, 32768, &size[i])) return expected;
     text += length + 1;
   }
-  /* a picture has few channels and more than a few columns: PyTorch's order cannot be meant otherwise */
+  /* a picture has few channels and many columns: this must be PyTorch's order */
   if (size[0] <= MOST_CHANNELS_IN_FRONT && size[2] > MOST_CHANNELS_IN_FRONT) {
     const int64_t channels = size[0];
     size[0] = size[1], size[1] = size[2], size[2] = channels;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Command lines from tables: one row per option, over getopt_long. The default of a row is a text, which the parser
- * takes as if the user had typed it, and which the help shows: the two cannot differ. */
+ * Command lines from tables: one row per option, over getopt_long. The default of a row is a text. The parser reads it
+ * like an option of the user, and the help shows it, so the two cannot differ. */
 #ifndef CVY_TOOLS_PROGRAM_OPTIONS_OPTIONS_H
 #define CVY_TOOLS_PROGRAM_OPTIONS_OPTIONS_H
 
@@ -25,7 +25,7 @@ typedef struct size_option {
   int h, w;
   const char *text;
 } size_option;
-/* How images become those that a network sees; the rows are ROWS_IMAGES (option_rows.h). */
+/* Preprocessing of images; the rows are ROWS_IMAGES (option_rows.h). */
 typedef struct image_options {
   size_option size;
   double val_split;
@@ -52,7 +52,7 @@ typedef enum option_kind {
   OPTION_SINK,   /* the same; the value may be left out and is "-" (stdout) then */
   OPTION_CHOICE, /* int: position in the row's `choices` ("even|auto") */
   OPTION_PARSE,  /* by `parse` */
-  OPTION_REFUSED /* other verbs have it: refused with `help` as the reason; not in the help */
+  OPTION_REFUSED /* an option of other verbs: refused with `help` as the reason; not in the help */
 } option_kind;
 
 struct option_row {
@@ -62,8 +62,8 @@ struct option_row {
   size_t offset;      /* of the value in the struct that options_parse fills */
   const char *value;  /* its name in the help; NULL: the kind's (N, X, F, HOW) */
   const char *deflt;  /* default as text; NULL: the field stays zero and `absent` is shown */
-  const char *absent; /* the help's text for no value; NULL: "off" for a flag, else "none" */
-  const char *unit; /* the counted things, or the kind of thing: "images", "file"; NULL: as the kind or `choices` say */
+  const char *absent; /* the help's text for an absent value; NULL: "off" for a flag, else "none" */
+  const char *unit;   /* unit or kind of the value: "images", "file"; NULL: by the kind or `choices` */
   const char *help;
   struct {
     double lo, hi;
@@ -79,13 +79,13 @@ typedef struct option_table {
   const char *usage;         /* rest of the usage line */
   const char *about;         /* a sentence or two under it */
   const char *after;         /* text at the end of the help, of its first part if it has two, or NULL */
-  const char *const *basics; /* names of options in the help's first part, NULL behind the last; NULL: one part */
+  const char *const *basics; /* names of options in the help's first part, ended by NULL; NULL: one part */
   const option_row *rows;
   int n_rows;
-  /* Words that are no options: the name of one ("SRC"; NULL: none are possible), and how many there must be. */
+  /* Operands: the name of one ("SRC"; NULL: not accepted), and their least number. */
   const char *operand;
   int least_operands, most_operands;
-  /* Called between reading the command line and the check for required options: may set options from elsewhere
+  /* Called after the command line is read and before required options are checked: may set options from elsewhere
    * (options_take). OPTIONS_GO_ON or an exit status. NULL: none. */
   int (*fill)(void *target, option_set *given);
 } option_table;
@@ -93,7 +93,7 @@ typedef struct option_table {
 /* Fills `target`. OPTIONS_GO_ON, or the exit status: 0 after --help (printed on stdout), 2 after an error (printed on
  * stderr). `given` (rows that were on the command line) may be NULL. */
 int options_parse(const option_table *table, int argc, char **argv, void *target, option_set *given);
-/* Gives an option that is not in *given the value of `text` (borrowed), as the command line would; false if that is
+/* Sets an option that is not in *given to the value of `text` (borrowed), as the command line does; false if `text` is
  * wrong. */
 bool options_take(const option_table *table, option_set *given, const char *name, const char *text, void *target);
 /* The text of an option in the last options_parse or options_take, "" for a flag, NULL: its default; borrowed. */
@@ -101,11 +101,11 @@ const char *options_text(const option_table *table, const char *name);
 /* The operands of the last options_parse; borrowed from argv. */
 const char *const *options_operands(int *n);
 bool options_given(const option_table *table, option_set given, const char *name);
-/* Call after a help text, when the program prints nothing else; EXIT_DONE. It is no error if the reader closes the pipe
- * (| head). */
+/* Call after a help text, when the program prints nothing else; EXIT_DONE. A reader that closes the pipe (| head) is
+ * not an error. */
 int options_help_done(void);
 bool options_help_only(void);
-/* From now on --help prints a table by this function: for a reference of all verbs (reference.h). */
+/* Sets the function by which --help prints a table, for a reference of all verbs (reference.h). */
 void options_help_as(void (*print)(const option_table *table));
 /* The help's text for the option and its value ("--json [F]"), for the kind of value (its unit, or the choices), and
  * for its default. Written to `room`, or static. */
@@ -114,15 +114,14 @@ const char *options_unit(const option_row *row, char *room, size_t room_bytes);
 const char *options_default(const option_row *row);
 /* True if the row is in the help's first part. */
 bool options_is_basic(const option_table *table, const option_row *row);
-/* The heading that stands in front of row i: a group's, or the one of rows in front of all groups; or NULL. */
+/* The heading before row i: a group's, or that of rows before all groups; or NULL. */
 const char *options_heading(const option_table *table, int i);
-/* The name that the user may have meant by `word`: the only one that begins with it, else one that is at most two edits
- * away; or NULL. */
+/* A suggestion for `word`: the only name that begins with it, else one within two edits; or NULL. */
 const char *options_nearest(const char *word, const char *const *names, int n);
 /* Prints "convoy VERB: message", and how to get help; returns EXIT_USAGE. */
 int options_error(const char *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* EXIT_USAGE with the reason said if `data` is not looked for in data_dir, else OPTIONS_GO_ON. */
+/* EXIT_USAGE, with the reason printed, if data_dir does not apply to `data`, else OPTIONS_GO_ON. */
 int options_check_data_dir(const char *verb, const char *data, const char *data_dir);
 
 /* For OPTION_PARSE with a size_option: "N", or "HxW". */
@@ -133,7 +132,7 @@ const char *options_parse_conv_algo(const char *text, void *target);
 /* For OPTION_PARSE with int64_t[3]: "32x32x3", height, width, channels. */
 const char *options_parse_input(const char *text, void *target);
 
-/* Numbers >= 0 with commas between; `whole` refuses fractions. */
+/* Numbers >= 0 separated by commas; `whole` refuses fractions. */
 bool parse_list(const char *text, bool whole, number_list *out);
 /* For OPTION_PARSE with a shares_option. */
 const char *options_parse_shares(const char *text, void *target);

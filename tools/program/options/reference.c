@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Outline: text in both formats · a table of options · a list of words · the whole. */
+ * Outline: text in both formats · a table of options · a list of subcommands · the whole. */
 #include "tools/program/options/reference.h"
 
 #include <ctype.h>
@@ -13,7 +13,7 @@ static bool man; /* else Markdown */
 
 /* ---- text ---- */
 
-/* Text that neither format takes for markup. */
+/* Escapes markup of both formats. */
 static void put(const char *text, size_t length) {
   for (size_t i = 0; i < length; i++) {
     const char c = text[i];
@@ -25,13 +25,13 @@ static void put(const char *text, size_t length) {
   }
 }
 
-/* Of a verb ("convoy train"), or of the whole. */
+/* Heading of a verb ("convoy train") or of the page. */
 static void heading(const char *before, const char *text) {
   if (!man) printf("\n## %s%s\n", before, text);
   else printf(*before ? ".SS %s%s\n" : ".SH %s%s\n", before, text);
 }
 
-/* Lines are filled; one that begins with a blank stays as it is (options.h). */
+/* Lines are filled, except those that begin with a blank (options.h). */
 static void paragraphs(const char *text) {
   bool literal = false;
   for (size_t length; *text; text += length + (text[length] == '\n')) {
@@ -54,7 +54,7 @@ static void cell(const char *before, const char *text, const char *after) {
   printf("%s", after);
 }
 
-/* A name as it is typed. */
+/* A name, as code. */
 static void name_cell(const char *name) { cell(man ? ".TP\n.B " : "| `", name, man ? "\n" : "` | "); }
 
 static void define(const char *name, const char *meaning) {
@@ -92,7 +92,7 @@ static void print_table(const option_table *table) {
   else printf("%s`\n", table->usage);
   printf(man ? "\n.PP\n" : "\n");
   paragraphs(table->about);
-  if (table->basics) group("The basics");
+  if (table->basics) group("Basic options");
   for (int i = 0; table->basics && i < table->n_rows; i++)
     if (options_is_basic(table, &table->rows[i])) option(&table->rows[i]);
   for (int i = 0; i < table->n_rows; i++) {
@@ -106,7 +106,7 @@ static void print_table(const option_table *table) {
   paragraphs(table->after);
 }
 
-/* ---- words ---- */
+/* ---- subcommands ---- */
 
 static void print_words(const subcommand_list *list) {
   if (list->verb) heading("convoy ", list->verb);
@@ -123,10 +123,11 @@ static void print_words(const subcommand_list *list) {
   }
 }
 
-static const char *const codes[][2] = {{"0", "done"},
-                                       {"1", "a device, a file or a test failed"},
-                                       {"2", "wrong use; the message says what would be right"},
-                                       {"130", "interrupted; the step was finished, and what can be saved is saved"}};
+static const char *const codes[][2] = {
+    {"0", "done"},
+    {"1", "a device, a file or a test failed"},
+    {"2", "wrong usage; the message has the accepted values"},
+    {"130", "interrupted; the current step was finished and the state saved where possible"}};
 
 bool reference_print(const subcommand_list *verbs, const char *how) {
 #define ENV_ROW(symbol, name, whom, loads, meaning) {name, #whom, meaning},

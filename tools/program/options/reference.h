@@ -6,7 +6,7 @@
 
 #include "tools/program/subcommands.h"
 
-/* `how`: "--man" or "--markdown"; another one: false, and nothing is printed. */
+/* `how`: "--man" or "--markdown"; else false, and nothing is printed. */
 bool reference_print(const subcommand_list *verbs, const char *how);
 
 #endif

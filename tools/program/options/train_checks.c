@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What the options of `convoy train` mean together: those that need others, and those that exclude each other. */
+ * Checks of `convoy train`'s options against each other: missing and conflicting ones. */
 #include <string.h>
 
 #include "src/base/file.h"
@@ -9,12 +9,10 @@ static int check_optimizer(const train_options *o) {
   const char *const name = train_options_optimizer(o);
   if (o->optimizer == CVY_OPTIMIZER_SGD) {
     if (o->betas.text)
-      return options_error("train", "--betas %s with --optimizer sgd, which has none: expected adam or adamw",
-                           o->betas.text);
-    if (o->eps > 0)
-      return options_error("train", "--eps %g with --optimizer sgd, which has none: expected adam or adamw", o->eps);
+      return options_error("train", "--betas %s with --optimizer sgd: --betas needs adam or adamw", o->betas.text);
+    if (o->eps > 0) return options_error("train", "--eps %g with --optimizer sgd: --eps needs adam or adamw", o->eps);
   } else if (o->momentum > 0 || o->nesterov) {
-    return options_error("train", "--%s with --optimizer %s, whose averages take its place: expected --betas",
+    return options_error("train", "--%s with --optimizer %s: not an option of this optimizer; expected --betas",
                          o->nesterov ? "nesterov" : "momentum", name);
   }
   return OPTIONS_GO_ON;
@@ -27,22 +25,21 @@ int train_options_check(const train_options *o) {
     return options_error("train", "--nesterov with --momentum %g: expected a momentum above 0", o->momentum);
   }
   if (o->no_sync && o->clip_norm > 0)
-    return options_error("train",
-                         "--no-sync with --clip-norm %g: without the exchange there is no gradient of the whole batch",
+    return options_error("train", "--no-sync with --clip-norm %g: --clip-norm needs the exchange; expected one of them",
                          o->clip_norm);
   if (train_options_runs(o) > 1 && (o->fleet.nodes || (!o->fleet.none && cvy_fleet_started() > 1)))
     return options_error("train",
-                         "%d rates and %d seeds are a sweep, which is for one machine: every run would have to gather "
-                         "the nodes anew; start its runs one by one",
+                         "%d rates and %d seeds: a sweep runs on one machine; on several machines start its runs one "
+                         "by one",
                          o->rates.list.n, o->seeds.n);
   const int fleet = fleet_options_check("train", &o->fleet);
   if (fleet != OPTIONS_GO_ON) return fleet;
   if (o->fleet.nodes && o->bn.mode == CVY_BN_SYNC)
     return options_error("train",
-                         "--bn sync with --nodes: every layer would wait for a way through all nodes; --bn "
-                         "ghost:G does not depend on the split either");
+                         "--bn sync with --nodes: --bn sync is not supported on several machines; --bn ghost:G is also "
+                         "independent of the split");
   if (o->fleet.nodes && o->no_sync)
-    return options_error("train", "--no-sync with --nodes: without exchange it is no fleet; measure a node alone");
+    return options_error("train", "--no-sync with --nodes: not supported; measure each node alone");
   if (o->shares.list.n > 0) {
     double sum = 0;
     for (int i = 0; i < o->shares.list.n; i++) sum += o->shares.list.values[i];
@@ -71,19 +68,17 @@ int train_options_check(const train_options *o) {
     const char *const kept[][2] = {{"save", o->save}, {"checkpoint", o->checkpoint}, {"plot", o->plot}};
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
       if (kept[i][1])
-        return options_error("train",
-                             "--no-sync with --%s %s: nothing is trained without the exchange, there is nothing to "
-                             "keep",
+        return options_error("train", "--no-sync with --%s %s: --no-sync does not train, there is nothing to save",
                              kept[i][0], kept[i][1]);
     }
     if (o->no_overlap) return options_error("train", "--no-sync with --no-overlap: expected one of them");
   }
   if (o->no_sync && o->precise_bn > 0)
-    return options_error("train", "--no-sync with --precise-bn %lld: nothing is trained without the exchange",
+    return options_error("train", "--no-sync with --precise-bn %lld: --no-sync does not train",
                          (long long)o->precise_bn);
   const char *const judged = o->save_best ? "--save-best" : o->patience > 0 ? "--patience" : NULL;
   if (judged && o->no_eval)
-    return options_error("train", "%s with --%s: there is nothing to choose the best epoch by", judged,
+    return options_error("train", "%s with --%s: needs an accuracy to choose the best epoch by", judged,
                          o->no_sync ? "no-sync" : "no-eval");
   if (o->trace && o->no_times)
     return options_error("train", "--trace %s and --no-times: expected one of them", o->trace);

@@ -22,18 +22,19 @@ static const char *const tunes[] = {[CVY_TUNE_CACHED] = "cached", [CVY_TUNE_OFF]
 #define FIELD(name) .offset = offsetof(train_options, name)
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "Network and data"},
-    ROW_MODEL_REQUIRED(FIELD, "the network; an ONNX file brings its weights along"),
+    ROW_MODEL_REQUIRED(FIELD, "the network; an ONNX file also has initial weights"),
     ROW_DATA(FIELD, HELP_DATA),
     ROW_DATA_DIR(FIELD),
     ROW_CLASSES(FIELD),
-    ROWS_IMAGES(FIELD, HELP_STRICT "; it ends, too, if " HELP_OF_CAVEAT),
+    ROWS_IMAGES(FIELD, HELP_STRICT "; exit also if " HELP_OF_CAVEAT),
     ROW_NORMALIZE(FIELD),
     ROW_AUGMENT(FIELD),
 
     {.kind = OPTION_GROUP, .help = "Devices"},
     ROW_DEVICES(FIELD,
                 "the team: auto (GPUs, else the CPU), all, gpu, cpu, nvidia, amd, intel (GPUs, else the CPU), 0:1 "
-                "(platform:device), part of a name; several by commas, with *4 (replicas), /1+1 (parts of 1 and 1 "
+                "(platform:device), part of a name; a list separated by commas, with *4 (replicas), /1+1 (parts of 1 "
+                "and 1 "
                 "units), /=2 (equal parts)"),
     {.kind = OPTION_PARSE,
      .name = "split",
@@ -42,11 +43,11 @@ static const option_row rows[] = {
      .absent = "auto where devices of different kinds differ by more than 10 % in speed, else even",
      .unit = "even, auto or weights W1,W2,...",
      .parse = train_parse_split,
-     .help = "how a batch is divided among the devices; auto: by measured speed, 1 to 3 s at the start and then in "
-             "every step, and anew when that makes steps more than 5 % shorter (each change is told; if there was "
-             "none, the end of the run tells the --shares that repeat it). By default a team of one kind of device "
-             "is not measured and starts at once. Several machines measure their links, too"},
-    ROW_SHARES(FIELD, "as --split says"),
+     .help = "split of a batch among the devices. auto: by speed, measured for 1 to 3 s at the start and then in every "
+             "step. Shares change when this makes steps more than 5 % shorter; each change is printed. At the end, the "
+             "run prints the --shares that reproduce it bit for bit, if they did not change. By default a team of one "
+             "kind of device is not measured. Several machines also measure their links"},
+    ROW_SHARES(FIELD, "by --split"),
     {.kind = OPTION_PARSE,
      .name = "bn",
      FIELD(bn),
@@ -54,18 +55,18 @@ static const option_row rows[] = {
      .deflt = "device",
      .unit = "device, sync or ghost:G",
      .parse = train_parse_bn,
-     .help = "batch normalisation over each device's share, over the whole batch (exchanged in every layer), or over "
-             "groups of G images; with the last two results do not depend on the split"},
+     .help = "samples of batch normalisation's statistics: each device's share, the whole batch (exchanged in every "
+             "layer), or groups of G images. With sync and ghost results do not depend on the split"},
     {.kind = OPTION_INT,
      .name = "run-ahead",
      FIELD(run_ahead),
      .deflt = "1",
      .unit = "steps",
      .range = {0, 2},
-     .help = "how far the host may be ahead of the devices; changes no number"},
+     .help = "number of steps by which the host may be ahead of the devices; does not change results"},
     ROW_RECOMPUTE(FIELD,
-                  "the backward pass makes activations again instead of keeping them: less memory on the devices, and "
-                  "more time; changes no number, unless a share then needs fewer passes"),
+                  "recompute activations in the backward pass: less device memory, more time. Does not change results, "
+                  "unless a share then needs fewer passes"),
     {.kind = OPTION_PARSE,
      .name = "bucket-mib",
      FIELD(bucket_mib),
@@ -73,23 +74,23 @@ static const option_row rows[] = {
      .deflt = "auto",
      .unit = "MiB, or auto",
      .parse = train_parse_bucket,
-     .help = "gradients cross in pieces of about this size, whole layers; auto: by what an exchange costs on the "
-             "devices, measured at the start; changes no number (convoy bench exchange)"},
+     .help = "size of the buckets in which gradients are exchanged, rounded to whole layers; auto: by the cost of an "
+             "exchange, measured at the start. Does not change results (see convoy bench exchange)"},
     {.kind = OPTION_FLAG,
      .name = "no-overlap",
      FIELD(no_overlap),
-     .help = "probe: exchange only when the whole backward pass is over; changes no number"},
+     .help = "for measurements: exchange only after the whole backward pass; does not change results"},
     {.kind = OPTION_FLAG,
      .name = "no-sync",
      FIELD(no_sync),
-     .help = "probe: forward and backward without exchange and update, to see what these cost; does not train"},
+     .help = "for measurements: forward and backward without exchange and update; does not train"},
     {.kind = OPTION_CHOICE,
      .name = "on-device-loss",
      FIELD(on_device_loss),
      .choices = "continue|stop",
      .deflt = "continue",
-     .help = "when a device fails, or a machine of --nodes or mpirun, the others do its step again and go on without "
-             "it, or the run ends with exit 1; what was reached is saved either way"},
+     .help = "when a device or a machine fails: repeat the step without it and continue, or exit with status 1. The "
+             "state is saved either way"},
     {.kind = OPTION_REAL,
      .name = "device-timeout",
      FIELD(device_timeout),
@@ -97,9 +98,9 @@ static const option_row rows[] = {
      .deflt = "60",
      .unit = "seconds, 0: never",
      .range = {0, 1e6},
-     .help = "a device that gives no sign of life for so long has failed (ten times as long where kernels may be "
-             "compiled, and at least five times the usual time of a step); while devices are opened that ends the "
-             "run with exit 1"},
+     .help = "a device without a completed OpenCL call for this time has failed. The limit is ten times as long where "
+             "kernels may be compiled, and at least five times the usual time of a step. A device that hangs while "
+             "devices are opened ends the run with exit 1"},
     ROW_CONV_ALGO(FIELD, HELP_CONV_ALGO),
     ROW_MATH(FIELD, HELP_MATH),
     ROW_TUNE(FIELD, HELP_TUNE " (at most 20 s)"),
@@ -109,14 +110,14 @@ static const option_row rows[] = {
      .deflt = "0",
      .unit = "steps",
      .range = {0, 1},
-     .help = "1: a step computes with weights that lack the update of the step before, so that its exchange goes on "
-             "beside it; changes the numbers, always in the same way; needs several devices"},
+     .help = "1: a step uses weights without the previous step's update, so that exchange and computation overlap. "
+             "Changes results, reproducibly; needs several devices"},
     ROW_EXCHANGE(FIELD),
 
     ROWS_FLEET(FIELD),
 
     {.kind = OPTION_GROUP, .help = "Training"},
-    ROW_BATCH(FIELD, 1 << 24, "images per step, all devices together"),
+    ROW_BATCH(FIELD, 1 << 24, "images per step on all devices together"),
     {.kind = OPTION_INT,
      .name = "epochs",
      .letter = 'e',
@@ -132,8 +133,8 @@ static const option_row rows[] = {
      .deflt = "0.1",
      .unit = "per step",
      .parse = train_parse_rates,
-     .help = "learning rate; never scaled with batch or devices; several rates or seeds: one run after the other, "
-             "with -lr0.05-seed0 in the names of files, and a table"},
+     .help = "learning rate; not scaled with batch or devices. Several rates or seeds are a sweep: one run after the "
+             "other, with -lr0.05-seed0 in the names of files, and a table"},
     {.kind = OPTION_PARSE,
      .name = "lr-schedule",
      FIELD(schedule),
@@ -141,8 +142,8 @@ static const option_row rows[] = {
      .deflt = "const",
      .unit = "const, cosine, linear, step:N,G or step:Ne,G",
      .parse = train_parse_schedule,
-     .help = "how the rate changes: not at all; along half a cosine or a line, from --lr down to 0 at the end of "
-             "--epochs; times G every N steps (Ne: epochs)"},
+     .help = "schedule of the learning rate: constant; half a cosine or linear, from --lr down to 0 at the end of "
+             "--epochs; or times G every N steps (Ne: epochs)"},
     {.kind = OPTION_PARSE,
      .name = "warmup",
      FIELD(warmup),
@@ -150,14 +151,14 @@ static const option_row rows[] = {
      .deflt = "0",
      .unit = "steps; Ne: epochs",
      .parse = train_parse_warmup,
-     .help = "the first steps' rate rises in equal parts up to --lr; the curve of --lr-schedule goes on from there"},
+     .help = "number of first steps in which the rate rises linearly to --lr, before --lr-schedule begins"},
     {.kind = OPTION_CHOICE,
      .name = "optimizer",
      FIELD(optimizer),
      .value = "KIND",
      .choices = "sgd|adam|adamw",
      .deflt = "sgd",
-     .help = "how a gradient changes the weights, with PyTorch's formulas; Adam wants a smaller --lr, such as 0.001"},
+     .help = "optimizer, with PyTorch's formulas; Adam needs a smaller --lr, such as 0.001"},
     {.kind = OPTION_PARSE,
      .name = "betas",
      FIELD(betas),
@@ -165,14 +166,14 @@ static const option_row rows[] = {
      .absent = "0.9,0.999",
      .unit = "factors",
      .parse = train_parse_betas,
-     .help = "of the averages of adam and adamw"},
+     .help = "decay rates of the averages of adam and adamw"},
     {.kind = OPTION_REAL,
      .name = "eps",
      FIELD(eps),
      .absent = "1e-8",
      .unit = "summand",
      .range = {1e-20, 1},
-     .help = "what adam and adamw add to the denominator"},
+     .help = "term that adam and adamw add to the denominator"},
     {.kind = OPTION_REAL,
      .name = "momentum",
      FIELD(momentum),
@@ -187,59 +188,58 @@ static const option_row rows[] = {
      .deflt = "0",
      .unit = "factor",
      .range = {0, 1e6},
-     .help = "L2 penalty; adamw: the weights' own decay, apart from the gradient"},
+     .help = "L2 penalty; adamw: decoupled weight decay"},
     {.kind = OPTION_FLAG,
      .name = "decay-only-weights",
      FIELD(decay_only_weights),
-     .help = "--weight-decay leaves biases and batch normalisation alone"},
+     .help = "do not apply --weight-decay to biases and batch normalisation"},
     {.kind = OPTION_REAL,
      .name = "clip-norm",
      FIELD(clip_norm),
      .absent = "no limit",
-     .unit = "length of the gradient",
+     .unit = "norm of the gradient",
      .range = {1e-20, 1e30},
-     .help = "a longer gradient of a step is scaled down to it, as torch's clip_grad_norm_ does; the update waits for "
-             "the whole gradient, so that a team's exchange is not hidden behind the backward pass"},
+     .help = "limit of the gradient's norm, as in torch's clip_grad_norm_. The update waits for the whole gradient, so "
+             "a team's exchange does not overlap the backward pass"},
     {.kind = OPTION_REAL,
      .name = "label-smoothing",
      FIELD(label_smoothing),
      .deflt = "0",
-     .unit = "part of a label",
+     .unit = "fraction of a label",
      .range = {0, 1},
-     .help = "so much of each label is spread over all classes, as in PyTorch; the loss of training is that with it, "
-             "evaluation is without"},
+     .help = "label smoothing, as in PyTorch; applies to the training loss, not to evaluation"},
     {.kind = OPTION_CHOICE,
      .name = "init",
      FIELD(init),
      .value = "KIND",
      .choices = "d2l|he|xavier|torch",
      .deflt = "d2l",
-     .help = "first weights: N(0, 0.01^2) as in the book, N(0, 2/inputs), torch's xavier_uniform_, or PyTorch's "
-             "defaults, biases too; an ONNX file has its own"},
+     .help = "initial weights: N(0, 0.01^2) as in the book, N(0, 2/inputs), torch's xavier_uniform_, or PyTorch's "
+             "defaults, including biases. By default an ONNX file's own values are used"},
     {.kind = OPTION_TEXT,
      .name = "init-from",
      FIELD(init_from),
      .unit = "safetensors file",
-     .help = "first weights from a file, which also says --model if it knows it"},
+     .help = "initial weights from a file; its metadata also sets --model"},
     {.kind = OPTION_TEXT,
      .name = "init-skip",
      FIELD(init_skip),
      .value = "GLOBS",
-     .unit = "globs of tensors, commas between",
-     .help = "tensors that --init-from leaves out: they begin as --init says, and may have other shapes in the file"},
+     .unit = "globs of tensors, separated by commas",
+     .help = "tensors that --init-from does not load: --init sets them, and their shapes in the file may differ"},
     {.kind = OPTION_TEXT,
      .name = "freeze",
      FIELD(freeze),
      .value = "GLOBS",
-     .unit = "globs of layers, commas between",
-     .help = "layers that are not trained; their batch normalisations use their running values. Backward ends at the "
-             "lowest layer that is trained"},
+     .unit = "globs of layers, separated by commas",
+     .help = "layers that are not trained; their batch normalisations use their running values. The backward pass ends "
+             "at the lowest trained layer"},
     {.kind = OPTION_TEXT,
      .name = "lr-mult",
      FIELD(lr_mult),
      .value = "GLOB=X,...",
      .unit = "globs of parameters with factors",
-     .help = "parameters whose rate is X times --lr; the first glob that fits counts"},
+     .help = "parameters whose rate is X times --lr; the first matching glob counts"},
     {.kind = OPTION_PARSE,
      .name = "seed",
      FIELD(seeds),
@@ -248,11 +248,8 @@ static const option_row rows[] = {
      .unit = "number",
      .parse = train_parse_seeds,
      .help = "seed of weights, shuffling, --val-split and synthetic data; several: as with --lr"},
-    {.kind = OPTION_FLAG, .name = "no-shuffle", FIELD(no_shuffle), .help = "take the images in the order of the file"},
-    {.kind = OPTION_FLAG,
-     .name = "drop-last",
-     FIELD(drop_last),
-     .help = "leave out the images of an epoch that do not fill a batch"},
+    {.kind = OPTION_FLAG, .name = "no-shuffle", FIELD(no_shuffle), .help = "keep the images in the order of the files"},
+    {.kind = OPTION_FLAG, .name = "drop-last", FIELD(drop_last), .help = "drop the last incomplete batch of an epoch"},
     {.kind = OPTION_INT,
      .name = "max-steps",
      FIELD(max_steps),
@@ -266,9 +263,9 @@ static const option_row rows[] = {
      .absent = "off",
      .unit = "batches",
      .range = {1, 1000000},
-     .help = "at the end, the running values of batch normalisation become mean and variance over N batches of the "
-             "training images, with the weights as they are then; --save and the last accuracies have them, "
-             "checkpoints and --save-best those of training"},
+     .help = "at the end, recompute the running values of batch normalisation over N batches of training images with "
+             "the final weights. --save and the last accuracies use them; checkpoints and --save-best keep those of "
+             "training"},
     {.kind = OPTION_FLAG, .name = "no-eval", FIELD(no_eval), .help = "do not measure validation and test accuracy"},
     {.kind = OPTION_INT,
      .name = "patience",
@@ -276,8 +273,8 @@ static const option_row rows[] = {
      .absent = "all --epochs",
      .unit = "epochs",
      .range = {1, 1000000},
-     .help = "end the run after N epochs in a row that were not better than the best before them, by validation "
-             "accuracy (without --val-split by test accuracy)"},
+     .help = "end the run after N epochs in a row without a better validation accuracy (without --val-split: test "
+             "accuracy)"},
     {.kind = OPTION_INT,
      .name = "verify-every",
      FIELD(verify_every),
@@ -288,27 +285,27 @@ static const option_row rows[] = {
     {.kind = OPTION_FLAG,
      .name = "allow-nan",
      FIELD(allow_nan),
-     .absent = "off, the run stops with exit 1",
-     .help = "go on when the loss is not finite; take weights that are not"},
+     .absent = "off: the run ends with exit 1",
+     .help = "continue when the loss is not finite; accept weights that are not"},
 
     {.kind = OPTION_GROUP, .help = "Files"},
     {.kind = OPTION_TEXT,
      .name = "save",
      FIELD(save),
      .unit = "safetensors file",
-     .help = "the weights at the end, also after Ctrl-C, as PyTorch loads them"},
+     .help = "write the final weights, also after Ctrl-C, in a form that PyTorch loads"},
     {.kind = OPTION_TEXT,
      .name = "save-best",
      FIELD(save_best),
      .unit = "safetensors file",
-     .help = "the weights of the best epoch so far, by validation accuracy (without --val-split by test accuracy, "
-             "with a warning), written after each epoch that is better; --resume goes on with the best value"},
+     .help = "write the weights after each epoch with the best validation accuracy so far (without --val-split: test "
+             "accuracy, with a warning); --resume keeps the best value"},
     {.kind = OPTION_TEXT,
      .name = "checkpoint",
      FIELD(checkpoint),
      .value = "DIR",
      .unit = "folder",
-     .help = "save the whole state there at the end, after Ctrl-C, and as --checkpoint-every says"},
+     .help = "save the whole state in this folder at the end, after Ctrl-C, and every --checkpoint-every"},
     {.kind = OPTION_PARSE,
      .name = "checkpoint-every",
      FIELD(checkpoint_every),
@@ -316,7 +313,7 @@ static const option_row rows[] = {
      .absent = "only at the end",
      .unit = "steps; Ne: epochs",
      .parse = train_parse_every,
-     .help = "how often"},
+     .help = "interval of checkpoints"},
     {.kind = OPTION_INT,
      .name = "keep",
      FIELD(keep),
@@ -324,32 +321,33 @@ static const option_row rows[] = {
      .deflt = "2",
      .unit = "checkpoints",
      .range = {1, 1000000},
-     .help = "how many of the newest stay"},
+     .help = "number of the newest checkpoints to keep"},
     {.kind = OPTION_FLAG,
      .name = "resume",
      FIELD(resume),
-     .help = "go on from the newest checkpoint, with its run's settings where none are given here; starts afresh if "
-             "there is none"},
+     .help = "resume from the newest checkpoint, with its settings unless the command line sets them; without a "
+             "checkpoint the run starts from step 0"},
     {.kind = OPTION_TEXT,
      .name = "log",
      FIELD(log),
      .unit = "JSON lines file",
-     .help = "a line per step and epoch; --resume appends"},
+     .help = "write a line for each step and epoch; --resume appends"},
     {.kind = OPTION_TEXT,
      .name = "plot",
      FIELD(plot),
      .unit = "SVG file",
-     .help = "accuracies and training loss by epoch, renewed after each"},
+     .help = "write a chart of accuracies and training loss by epoch, updated after each"},
     {.kind = OPTION_TEXT,
      .name = "report",
      FIELD(report),
      .unit = "HTML file",
-     .help = "a page for the browser, which renews itself: curves, confusion, worst pictures, devices, settings"},
+     .help = "write a page for the browser, which reloads itself: curves, confusion matrix, worst predictions, "
+             "devices, settings"},
     {.kind = OPTION_TEXT,
      .name = "trace",
      FIELD(trace),
      .unit = "JSON file",
-     .help = "what devices and host threads did when, for ui.perfetto.dev: rows for each device's queues and each "
+     .help = "write a timeline of devices and host threads for ui.perfetto.dev: rows for each device's queues and each "
              "thread, with steps, layers and buckets"},
     {.kind = OPTION_INT,
      .name = "trace-events",
@@ -357,20 +355,19 @@ static const option_row rows[] = {
      .deflt = "1000000",
      .unit = "events of about 170 bytes",
      .range = {1, 1e9},
-     .help = "what comes after them is counted, not written"},
+     .help = "limit of --trace; later events are counted, not written"},
     {.kind = OPTION_FLAG,
      .name = "log-grad-norm",
      FIELD(log_grad_norm),
-     .help = "--log and --report get the norm of each step's gradient (before --clip-norm); the update waits for the "
-             "whole "
-             "gradient, as with --clip-norm"},
+     .help = "write the norm of each step's gradient (before --clip-norm) to --log and --report; the update waits for "
+             "the whole gradient, as with --clip-norm"},
     {.kind = OPTION_FLAG,
      .name = "no-times",
      FIELD(no_times),
-     .help = "do not ask the devices for the times of their commands: nothing is said of what they spent a step on"},
+     .help = "do not collect the times of device commands; device times are not reported"},
     ROW_QUIET(FIELD),
 };
-_Static_assert(sizeof rows / sizeof rows[0] <= OPTIONS_MAX, "an option_set has room for each row");
+_Static_assert(sizeof rows / sizeof rows[0] <= OPTIONS_MAX, "option_set has a bit for each row");
 
 static const char *const basics[] = {"model",    "data",      "devices", "batch", "epochs",     "lr",
                                      "momentum", "optimizer", "init",    "save",  "checkpoint", "resume",
@@ -384,7 +381,7 @@ static const option_table table = {
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
     .about =
-        "Trains a network on one or more devices at once and prints\n"
+        "Trains a network on one or more devices and prints\n"
         "  test acc: 0.92, 13.4 sec/epoch on [devices]\n"
         "on stdout; progress goes to stderr. Ctrl-C finishes the step and saves.",
     .basics = basics,
@@ -392,11 +389,11 @@ static const option_table table = {
         "The book's runs (Dive into Deep Learning, \"Multiple GPUs\"):\n"
         "  convoy train --model resnet18 --data fashion-mnist -d 0:0 -b 256 --lr 0.1\n"
         "  convoy train --model resnet18 --data fashion-mnist -d 0:0/1+1 -b 512 --lr 0.2\n"
-        "Exit status: 0 done, 1 failure while running, 2 wrong use, 130 interrupted.",
+        "Exit status: 0 done, 1 failure while running, 2 wrong usage, 130 interrupted.",
 };
 
-/* Options that a resumed run takes from its checkpoint if the command line does not have them: all that change numbers,
- * its devices and its length. Not its outputs, and no switch that changes no number and cannot be switched off. */
+/* Options that a resumed run takes from its checkpoint unless the command line has them: all that change results, its
+ * devices and its length. Not its outputs, and no switch that does not change results and cannot be switched off. */
 static const char *const taken[] = {"model",
                                     "data",
                                     "data-dir",
@@ -455,13 +452,14 @@ json_t *train_options_json(void) {
   json_t *const all = json_object();
   for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
     const char *const text = options_text(&table, taken[i]);
-    json_t *const value = text ? json_string(text) : NULL; /* NULL also if it is no UTF-8: the user gives it again */
+    json_t *const value = text ? json_string(text) : NULL; /* NULL also if it is not UTF-8: the user must give it
+                                                            * again */
     if (value) json_object_set_new(all, taken[i], value);
   }
   return all;
 }
 
-/* False if an option of the command line makes this one of the checkpoint void: --devices its shares, --init-from its
+/* False if an option of the command line overrides this one of the checkpoint: --devices its shares, --init-from its
  * --init, and so on. */
 static bool goes_with(const char *name, option_set before) {
   static const char *const with[][2] = {{"split", "devices"},  {"shares", "devices"},      {"split", "shares"},
@@ -473,7 +471,7 @@ static bool goes_with(const char *name, option_set before) {
 }
 
 static int take_from_checkpoint(void *target, option_set *given) {
-  static json_t *settings; /* texts of its options are borrowed to the end of the program */
+  static json_t *settings; /* texts of its options are borrowed until the end of the program */
   train_options *const o = target;
   const option_set before = *given;
   char list[1024] = "";
@@ -501,10 +499,10 @@ static int take_from_checkpoint(void *target, option_set *given) {
   return OPTIONS_GO_ON;
 }
 
-/* The network of --init-from, if the user does not name one. cmd_train compares another one with the file. */
+/* The network of --init-from, unless the user names one, which cmd_train compares with the file. */
 static int take_from_weights(train_options *o, option_set *given) {
   cvy_model_info *info = NULL;
-  static char *model; /* options are borrowed to the end of the program */
+  static char *model; /* options are borrowed until the end of the program */
   const char *found = NULL;
   if (!o->init_from || o->opened || options_given(&table, *given, "model")) return OPTIONS_GO_ON;
   const int code = weights_info("train", o->init_from, &found, &info);
@@ -548,7 +546,7 @@ int train_options_check_devices(const train_options *options, int n_devices, con
                 : options->split.kind == CVY_SPLIT_WEIGHTS ? options->split.values.n
                                                            : n_devices;
   if (n == n_devices) return OPTIONS_GO_ON;
-  return options_error("train", "%s %s: %d numbers, expected %d: one for each device of [%s]",
+  return options_error("train", "%s %s: %d numbers; expected %d, one for each device of [%s]",
                        shares ? "--shares" : "--split", shares ? options->shares.text : options->split.text, n,
                        n_devices, labels);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The options of `convoy train`, and what they mean together. */
+ * The options of `convoy train` and their checks. */
 #ifndef CVY_TOOLS_PROGRAM_OPTIONS_TRAIN_OPTIONS_H
 #define CVY_TOOLS_PROGRAM_OPTIONS_TRAIN_OPTIONS_H
 
@@ -33,26 +33,26 @@ typedef struct train_options {
   schedule_option schedule;
   image_options images;
   fleet_options fleet;
-  cvy_fleet *joined;      /* --resume in a fleet: met while options were read. cmd_train closes it */
-  cvy_checkpoint *opened; /* --resume: to go on from; NULL: there is none. cmd_train closes it */
+  cvy_fleet *joined;      /* --resume in a fleet: opened while options are parsed. cmd_train closes it */
+  cvy_checkpoint *opened; /* --resume: the checkpoint; NULL: there is none. cmd_train closes it */
   bool nesterov, decay_only_weights, no_shuffle, drop_last, no_eval, resume, allow_nan, no_overlap, no_sync,
       log_grad_norm, no_times, recompute, quiet;
 } train_options;
 
 /* OPTIONS_GO_ON or the exit status, after train_options_check. */
 int train_options_parse(int argc, char **argv, train_options *out);
-/* How many runs: more than one are a sweep. */
+/* Number of runs; more than one are a sweep. */
 static inline int train_options_runs(const train_options *options) { return options->rates.list.n * options->seeds.n; }
 /* [train_checks.c] Checks everything that needs no device: shares that do not sum to the batch, options that need
  * others. */
 int train_options_check(const train_options *options);
 /* The command line of the last train_options_parse, or its checkpoint, had this option. */
 bool train_options_given(const char *name);
-/* The options of the last train_options_parse that a run which goes on takes from its checkpoint, as {name: text}. */
+/* The options of the last train_options_parse that a resumed run takes from its checkpoint, as {name: text}. */
 json_t *train_options_json(void);
 /* One number per device for weights and shares; `labels` for the message. */
 int train_options_check_devices(const train_options *options, int n_devices, const char *labels);
-/* --lr-schedule and --warmup as the library has them. */
+/* --lr-schedule and --warmup as the library's parameters. */
 cvy_lr_schedule train_options_schedule(const train_options *options);
 /* The values of --model, --init and --tune. Static. */
 const char *train_options_model(const train_options *options);
@@ -62,7 +62,7 @@ const char *train_options_optimizer(const train_options *options);
 
 /* ---- settings, as JSON (train_settings.c) ---- */
 
-/* The settings that change a run's numbers, as effective values: saved in checkpoints and compared on --resume. The
+/* The settings that change a run's results, as effective values: saved in checkpoints and compared on --resume. The
  * reference is the caller's. */
 json_t *train_settings(const train_options *options, const cvy_net *net, const cvy_data *data, const cvy_team *team);
 /* The same with all other settings, for the log. */

@@ -118,8 +118,7 @@ const char *train_parse_rates(const char *text, void *target) {
   for (int i = 0; i < rates->list.n; i++) {
     if (!(rates->list.values[i] > 0) || rates->list.values[i] > 1e6) return expected;
     for (int j = 0; j < i; j++)
-      if (rates->list.values[j] == rates->list.values[i])
-        return "a rate is there twice, two runs would have the same names: expected each once";
+      if (rates->list.values[j] == rates->list.values[i]) return "a rate appears twice; expected each rate once";
   }
   return NULL;
 }
@@ -147,11 +146,10 @@ const char *train_parse_seeds(const char *text, void *target) {
     int64_t first, last;
     if (!parse_seed_range(at, length, &first, &last))
       return "expected a whole number from 0 to 9.2e18, or several of them for a sweep: N1,N2 or A-B";
-    if (last - first >= NUMBER_LIST_MAX - seeds->n) return "more seeds than 1024: expected fewer";
+    if (last - first >= NUMBER_LIST_MAX - seeds->n) return "too many seeds; expected at most 1024";
     for (int64_t seed = first; seed <= last; seed++) {
       for (int i = 0; i < seeds->n; i++)
-        if (seeds->values[i] == seed)
-          return "a seed is there twice, two runs would have the same names: expected each once";
+        if (seeds->values[i] == seed) return "a seed appears twice; expected each seed once";
       seeds->values[seeds->n++] = seed;
     }
     if (at[length] == '\0') return NULL;

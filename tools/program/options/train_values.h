@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Values of single options of `convoy train` that are more than a number or a name, and their parsers
- * (option_parse_fn). */
+ * Structured values of `convoy train`'s options, and their parsers (option_parse_fn). */
 #ifndef CVY_TOOLS_PROGRAM_OPTIONS_TRAIN_VALUES_H
 #define CVY_TOOLS_PROGRAM_OPTIONS_TRAIN_VALUES_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Known answers on the user's devices: harness of `convoy selftest`. A case of src/ref/cases.h is made once and run on
- * every device. */
+ * Harness of `convoy selftest`: known results on the user's devices. A case of src/ref/cases.h is created once and run
+ * on every device. */
 #ifndef CVY_TOOLS_PROGRAM_SELFTEST_SELFTEST_H
 #define CVY_TOOLS_PROGRAM_SELFTEST_SELFTEST_H
 
@@ -35,13 +35,12 @@ typedef struct selftest {
 void selftest_case(selftest *t, op_case *c, const char *format, ...) __attribute__((format(printf, 3, 4)));
 #define selftest_op(t, c, ...) (selftest_case((t), (c), __VA_ARGS__), case_end(c))
 
-/* All cases of a network that is called `model`, or of resnet18 and lenet (NULL), and of operations beside layers in
- * one small shape. */
+/* All cases of the network `model`, or of resnet18 and lenet (NULL), and of other operations in one small shape. */
 struct cvy_net;
 cvy_status selftest_run_all(selftest *t, const char *model, const struct cvy_net *net);
 /* Parts of selftest_run_all. */
 void selftest_layers(selftest *t, const char *model, const struct cvy_net *net);
-/* Convolution, ReLU and pool in one, where a device has it. */
+/* Fused convolution, ReLU and pool, on devices that support it. */
 cvy_status selftest_convpools(selftest *t, const char *model, const struct cvy_net *net);
 void selftest_other_operations(selftest *t);
 /* One case; its text begins with `of`, as "resnet18 ". */

@@ -16,7 +16,7 @@ static void conv_run(selftest *t, const char *model, const cvy_conv2d_params *p,
   case_rng r = case_rng_make(1, 0);
   conv2d_case c = {.base.n = SAMPLES, .p = *p, .group_size = p->prologue ? 1 : 0, .accumulate = true, .linear = linear};
   case_conv2d(&c, &r);
-  /* as training takes it; and the kernels that a tuner measures others against, which take no groups */
+  /* as in training; and the kernels that are the tuner's reference, which do not support groups */
   for (int direct = 0; direct < (p->groups > 1 ? 1 : 2); direct++) {
     c.p.algos = (cvy_conv_algo_list){direct, {CVY_CONV_DIRECT}};
     selftest_case(t, &c.base, "%s %dx%dx%d, %d filters %dx%d stride %d pad %d%s%s%s", model, p->x.h, p->x.w, p->x.c,
@@ -105,7 +105,7 @@ static void layer_run(selftest *t, const char *model, const cvy_net *net, int i)
         p.prologue = CVY_CONV_SCALE | CVY_CONV_RELU;
         conv_run(t, model, &p, false);
       }
-      if (p.r == 3 && p.x.c == p.k && p.x.h <= 7) { /* one with everything in front of it */
+      if (p.r == 3 && p.x.c == p.k && p.x.h <= 7) { /* one with every prologue */
         p.prologue = CVY_CONV_SCALE | CVY_CONV_RELU | CVY_CONV_RESIDUAL;
         conv_run(t, model, &p, false);
       }

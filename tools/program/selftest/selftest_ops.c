@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Operations beside the layers as cases of the selftest: gather, elementwise, sums, softmax, cross-entropy, updates,
+ * Operations other than layers as cases of the selftest: gather, elementwise, sums, softmax, cross-entropy, updates,
  * gradients as bfloat16. */
 #include "src/ref/cases.h"
 #include "tools/program/selftest/selftest.h"
@@ -140,7 +140,7 @@ void selftest_other_operations(selftest *t) {
                                                  .pitch = 48});
   selftest_broadcast(t, "", &(cvy_broadcast_params){.n_max = 3, .x = {7, 7, 40, 48}, .mul = true});
   selftest_broadcast(t, "", &(cvy_broadcast_params){.n_max = 3, .x = {7, 7, 40, 48}, .relu = true});
-  /* the last 24 of 44 channels, which no vector begins at, and the last 32 of 64 */
+  /* the last 24 of 44 channels, not aligned to a vector, and the last 32 of 64 */
   selftest_channels(t, "", 98, &(cvy_channels_call){.count = 24, .x_pitch = 32, .y_pitch = 48, .y_at = 20, .fill = 4});
   selftest_channels(t, "", 98, &(cvy_channels_call){.count = 32, .x_pitch = 32, .y_pitch = 64, .y_at = 32});
   dropout_run(t);

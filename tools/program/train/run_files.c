@@ -22,7 +22,7 @@ static int open_folder(const char *path, run_files *files) {
   char inside[4096];
   const char *why;
   const cvy_status status = cvy_make_dirs(path, &files->folders_made);
-  if (status != CVY_OK) return program_output_refused("train", "--checkpoint", path, "it cannot be made");
+  if (status != CVY_OK) return program_output_refused("train", "--checkpoint", path, "it cannot be created");
   /* as long as the longest name of a checkpoint */
   if (snprintf(inside, sizeof inside, "%s/step-0000000000.safetensors", path) >= (int)sizeof inside)
     return program_output_refused("train", "--checkpoint", path, "the path is too long");
@@ -31,7 +31,7 @@ static int open_folder(const char *path, run_files *files) {
   return program_exit_code(cvy_file_lock_take("--checkpoint", path, &files->folder_lock));
 }
 
-/* Removes a file that this run made and wrote nothing to. */
+/* Removes a file that this run created and did not write to. */
 static void remove_empty(const char *path, bool made) {
   struct stat info;
   if (made && stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0) unlink(path);
@@ -57,8 +57,8 @@ static int open_all(const train_options *o, run_files *out) {
   for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
     if (files[i].path && o->checkpoint && cvy_file_is_in(files[i].path, o->checkpoint, "step-"))
       return options_error("train",
-                           "%s %s: names that begin with step- in --checkpoint %s are those of checkpoints; expected "
-                           "another name",
+                           "%s %s: names that begin with step- in --checkpoint %s are reserved for checkpoints; "
+                           "expected another name",
                            files[i].option, files[i].path, o->checkpoint);
   }
   int code = program_try_output("train", "--save", o->save, false);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What a training run says of itself at its start and its end. */
+ * The messages at the start and the end of a training run. */
 #include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "tools/program/view/progress.h"
 #include "tools/program/train/training.h"
 
-/* "300,212", however many; free() it. passes: "300(by 100)" where a share takes several. */
+/* "300,212", of any number of devices; free() it. passes: "300(by 100)" if a share takes several. */
 static char *shares_text(const training *t, const int *shares, const char *between, bool passes) {
   const int first = t->fleet ? cvy_fleet_first_device(t->fleet) : 0;
   char *text = NULL;
@@ -29,13 +29,10 @@ void train_say_start(const training *t) {
   if (t->options->no_sync)
     program_warn("--no-sync: nothing is exchanged or updated; this is a measurement, not training");
   if (t->options->staleness)
-    program_warn(
-        "--staleness 1: every step computes with weights that lack the update of the step before; other numbers "
-        "than without");
+    program_warn("--staleness 1: every step uses weights without the previous step's update; this changes results");
   if (t->options->lr < FLT_MIN)
     program_warn(
-        "--lr %g: below float32's normal numbers (%.2g), where digits are lost and devices may take it for 0: the "
-        "weights will hardly change",
+        "--lr %g: below float32's normal numbers (%.2g); devices may round it to 0, and the weights hardly change",
         t->options->lr, (double)FLT_MIN);
   if (t->options->quiet) return;
   char *const shares = shares_text(t, t->shares, "+", true);
@@ -49,7 +46,7 @@ void train_say_start(const training *t) {
   free(nodes);
   free(shares);
   const int rest = d->train.n % (int)t->options->batch;
-  if (t->options->drop_last && rest > 0) progress_line("--drop-last: %d images are left out of every epoch", rest);
+  if (t->options->drop_last && rest > 0) progress_line("--drop-last: every epoch leaves out %d images", rest);
 }
 
 void train_say_precise_bn(const training *t, const cvy_train_result *result) {
@@ -102,9 +99,9 @@ void train_say_shares(const training *t) {
 void train_say_kept(const training *t, cvy_status status, const cvy_train_result *result, bool saved) {
   const train_options *const o = t->options;
   const bool kept = o->checkpoint && result->checkpoint_step >= 0;
-  const bool is_unread = result->state_is_whole && status == CVY_E_IO; /* its message was logged */
+  const bool is_unread = result->state_is_whole && status == CVY_E_IO; /* the library has logged the reason */
   const char *const why = status == CVY_E_INTERRUPTED               ? "interrupted"
-                          : result->state_is_whole && !is_unread    ? "error: no device to go on with"
+                          : result->state_is_whole && !is_unread    ? "error: no device is left"
                           : result->checkpoint_failed && !is_unread ? "error: no checkpoint can be written"
                                                                     : "error";
   char head[96], older[48] = "";
@@ -115,7 +112,7 @@ void train_say_kept(const training *t, cvy_status status, const cvy_train_result
                 o->checkpoint || o->save ? "it could not be written" : "no --checkpoint, no --save");
   else
     program_say("%s; %s%s%s%s%s%s%s%s", head, kept ? "checkpoint" : "", older, kept ? " in " : "",
-                kept ? o->checkpoint : "", kept ? ", go on with --resume" : "", kept && saved ? "; " : "",
+                kept ? o->checkpoint : "", kept ? ", resume with --resume" : "", kept && saved ? "; " : "",
                 saved ? "weights in " : "", saved ? o->save : "");
 }
 
@@ -141,7 +138,7 @@ void train_say_best(const training *t, const cvy_train_result *result) {
   const train_options *const o = t->options;
   if (o->quiet || result->best_epoch < 0) return;
   if (result->out_of_patience)
-    program_say("--patience %lld: the run ends after epoch %d, none since epoch %d was better", (long long)o->patience,
+    program_say("--patience %lld: the run ends after epoch %d, no epoch since %d was better", (long long)o->patience,
                 result->epochs_done, result->best_epoch + 1);
   const bool kept = o->save_best && !result->save_best_failed;
   progress_line("best: epoch %d, %s acc %.4f%s%s", result->best_epoch + 1, t->run.data->val.n > 0 ? "val" : "test",

@@ -6,7 +6,7 @@
 #include "tools/program/program_common.h"
 #include "tools/program/options/train_options.h"
 
-/* As the user wrote it, with the run's length if the schedule ends with the run. */
+/* The user's text, with the run's length if the schedule depends on it. */
 static json_t *schedule_text(const train_options *o) {
   const bool to_end = o->schedule.kind == CVY_LR_COSINE || o->schedule.kind == CVY_LR_LINEAR;
   return to_end ? json_sprintf("%s to the end of epoch %lld", o->schedule.text, (long long)o->epochs)
@@ -21,7 +21,7 @@ static json_t *numbers(const number_list *list) {
 
 static void put(json_t *object, const char *key, json_t *value) { json_object_set_new(object, key, value); }
 
-/* Those that SGD lacks are not written, so that its settings are those of older versions. */
+/* Settings that SGD does not have are not written, so that its settings equal those of older versions. */
 static void put_optimizer(json_t *s, const train_options *o) {
   const bool adam = o->optimizer != CVY_OPTIMIZER_SGD;
   put(s, "optimizer", json_string(train_options_optimizer(o)));
@@ -29,8 +29,8 @@ static void put_optimizer(json_t *s, const train_options *o) {
   put(s, "eps", adam ? json_real(o->eps > 0 ? o->eps : 1e-8) : json_null());
 }
 
-/* Of an ONNX file the name without its folder, and the graph: a run goes on with the file elsewhere, not with another
- * one. */
+/* For an ONNX file: the name without its folder, and the graph's hash. A run can resume with a moved file, not with
+ * another graph. */
 static json_t *model_json(const train_options *options, const cvy_net *net) {
   const char *const model = train_options_model(options), *const slash = strrchr(model, '/');
   if (!cvy_onnx_is_file(model)) return json_string(model);
@@ -84,7 +84,7 @@ json_t *train_settings(const train_options *options, const cvy_net *net, const c
   put(s, "normalize", json_string(options->normalize.text));
   put(s, "options", train_options_json());
   put(s, "seed", json_integer(options->seed));
-  /* shares that follow speeds are in the checkpoint */
+  /* the checkpoint has shares that follow speeds */
   put(s, "shares", cvy_team_split(team) == CVY_SPLIT_AUTO ? json_null() : json_incref(shares));
   json_decref(shares);
   put(s, "gray", json_string(options->images.gray ? "yes" : "no"));

@@ -13,7 +13,7 @@
 
 enum { ROOM = 64 };
 
-/* The least digits from which the same number is read again: 0.1, not 0.10000000000000001. */
+/* The fewest digits that read back as the same number: 0.1, not 0.10000000000000001. */
 static void shortest(double value, char room[ROOM]) {
   for (int digits = 1; digits <= 17; digits++) {
     snprintf(room, ROOM, "%.*g", digits, value);
@@ -32,7 +32,7 @@ static char *name_of_run(const char *path, bool folder, const char *suffix) {
   return asprintf(&out, "%.*s%s%.*s", (int)head, path, suffix, (int)(length - head), path + head) < 0 ? NULL : out;
 }
 
-/* The command line of a run; its texts stay to the end of the program, since options borrow them. */
+/* The command line of a run; its texts live until the end of the program, since options borrow them. */
 static char **command_of_run(int argc, char **argv, const train_options *o, const char *lr, const char *seed, int *n) {
   const struct {
     const char *option, *path;
@@ -73,7 +73,7 @@ static char **command_of_run(int argc, char **argv, const train_options *o, cons
 
 /* ---- the table ---- */
 
-/* Mean and deviation (n - 1; 0 of one) over the numbers that are known. */
+/* Mean and deviation (n - 1; 0 of one) over the known numbers. */
 typedef struct spread {
   int n;
   double sum, squares;
@@ -191,9 +191,9 @@ int train_sweep(int argc, char **argv, train_options *o, sweep_run_fn run, void 
   if (!given.quiet) table_print(&given.rates, &given.seeds, outcomes, done);
   if (code != EXIT_DONE && done > 0)
     program_say("the sweep ends in run %d of %d (%s)%s", done, n_runs, words,
-                !given.checkpoint    ? "; without --checkpoint it cannot go on"
+                !given.checkpoint    ? "; without --checkpoint it cannot be resumed"
                 : code == EXIT_USAGE ? ""
-                                     : "; the same command with --resume goes on, without those that are finished");
+                                     : "; the same command with --resume continues and skips finished runs");
   if (code == EXIT_DONE && n_good == 0) code = EXIT_FAILED;
   free(outcomes);
   return code;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A run of `convoy train` while it goes on: cmd_train.c drives it, train_log.c logs it,
- * run_summary.c prints what it has to say. */
+ * State of a run of `convoy train`: cmd_train.c drives it, train_log.c logs it, run_summary.c prints its start and
+ * end. */
 #ifndef CVY_TOOLS_PROGRAM_TRAIN_TRAINING_H
 #define CVY_TOOLS_PROGRAM_TRAIN_TRAINING_H
 
@@ -20,21 +20,21 @@ typedef struct training {
   cvy_fleet *fleet; /* NULL: this machine alone */
   cvy_team *team;
   run_files files;
-  json_log *log;                     /* of a process that does not write: it holds lines */
-  device_watch *watch, *epoch_watch; /* since moments ago; since the epoch's begin */
+  json_log *log;                     /* of a process that does not write: lines held back */
+  device_watch *watch, *epoch_watch; /* of the last moments; since the epoch's start */
   char *labels;
   cvy_status status; /* of cvy_train */
   cvy_train_result result;
   epoch_curve curve;
   live_report report;
-  bool log_failed, begun;     /* begun: a step of this process is done */
-  bool saved;                 /* the file of --save has the weights of the last step */
+  bool log_failed, begun;     /* begun: this process has finished a step */
+  bool saved;                 /* --save has written the weights of the last step */
   bool writes;                /* this process prints and writes files */
   long changes[MOST_CHANGES]; /* first steps with other shares, of --split auto */
   int n_changes;
-  int most_images; /* of a step so far: an epoch's last one may have fewer */
-  int *shares; /* as they were chosen, one per device of the run: others are those of a team that has lost devices */
-  uint64_t built_ns; /* that kernels had been compiled for when it began */
+  int most_images;   /* of a step so far: an epoch's last one may have fewer */
+  int *shares;       /* as chosen, one per device of the run; they differ after a device was lost */
+  uint64_t built_ns; /* compile time before it began */
   uint64_t start_ns; /* CLOCK_MONOTONIC, close to the start of the process */
 } training;
 
@@ -45,31 +45,31 @@ static inline int train_devices(const training *t) {
 
 /* ---- the log (train_log.c) ---- */
 
-/* Begins the log with the first event of the run: a run that is refused leaves an older log alone. In a process that
- * has begun to write since, the log goes on behind that of the node that is lost, with the lines that are missing. */
+/* Begins the log with the first event of the run, so that a refused run does not change an older log. A process that
+ * has become the head continues the log of the lost node with the missing lines. */
 void train_log_begin(training *t);
 void train_log_device_lost(training *t, const cvy_lost_device *lost);
 void train_log_node_lost(training *t, const cvy_lost_node *lost);
-/* Of a run that ended while its devices were prepared: the log holds the error alone. */
+/* For a run that ended while its devices were prepared: the log holds only the error. */
 void train_log_not_begun(training *t, cvy_status status);
 void train_log_end(training *t, cvy_status status, const cvy_train_result *result);
-/* Seconds that kernels were compiled for in this run; start_seconds: cvy_train_result's. */
+/* Seconds of compiling kernels in this run; start_seconds: cvy_train_result's. */
 double train_compile_seconds(const training *t, double start_seconds);
 
-/* ---- what it says (run_summary.c) ---- */
+/* ---- messages (run_summary.c) ---- */
 
 void train_say_start(const training *t);
-/* Says that running values of batch normalisation were computed anew. */
+/* Prints that running values of batch normalisation were recomputed. */
 void train_say_precise_bn(const training *t, const cvy_train_result *result);
 /* The result line. */
 void train_say_result(const training *t, const cvy_train_result *result);
 /* "--shares 300,212": the option that repeats a run of --split auto. */
 void train_say_shares(const training *t);
-/* Says where the state of a run is that ended early. */
+/* Prints where the state of a run that ended early was saved. */
 void train_say_kept(const training *t, cvy_status status, const cvy_train_result *result, bool saved);
-/* Says where the files of a completed run are. */
+/* Prints the files of a completed run. */
 void train_say_saved(const training *t, bool plotted);
-/* Says which epoch was the best, and whether the run ended because no better one came. */
+/* Prints the best epoch, and whether --patience ended the run. */
 void train_say_best(const training *t, const cvy_train_result *result);
 
 #endif

@@ -7,14 +7,14 @@
 #include "tools/program/subcommands.h"
 
 static const subcommand_row rows[] = {
-    {"peak", bench_peak_main, "what each device can do: arithmetic, memory, transfers, launches"},
-    {"conv", bench_conv_main, "the convolutions of a network, or one shape, by every algorithm"},
+    {"peak", bench_peak_main, "peak rates of each device: arithmetic, memory, transfers, launches"},
+    {"conv", bench_conv_main, "the convolutions of a network, or one shape, with every algorithm"},
     {"ops", bench_ops_main, "every operation of a network"},
-    {"plan", bench_plan_main, "a training step on a graphics card that is not here"},
-    {"train", bench_train_main, "whole training steps, and where their time goes"},
+    {"plan", bench_plan_main, "a training step planned for another graphics card"},
+    {"train", bench_train_main, "whole training steps and the share of each operation"},
     {"exchange", bench_exchange_main, "the exchange of gradients and weights alone"},
-    {"scaling", bench_scaling_main, "devices alone and together, what limits them, which are worth it"},
-    {"fleet", bench_fleet_main, "several machines and their links: which machines are worth it"},
+    {"scaling", bench_scaling_main, "scaling: devices alone and together, bottlenecks, useful devices"},
+    {"fleet", bench_fleet_main, "several machines and their links: bottlenecks, useful machines"},
 };
 static const subcommand_list words = {
     .verb = "bench",
@@ -22,7 +22,7 @@ static const subcommand_list words = {
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
     .about = "Measures devices, kernels and training.",
-    .after = "convoy help bench WORD lists the options and what the figures mean.",
+    .after = "convoy help bench WORD explains the options and the figures.",
 };
 
 int cmd_bench(int argc, char **argv) {

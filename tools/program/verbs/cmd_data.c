@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * convoy data: a look at a data set before a network sees it. */
+ * convoy data: checks and statistics of a data set. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static const option_row rows[] = {
      .name = "sheet",
      FIELD(sheet),
      .unit = "PNG file",
-     .help = "the first 64 training images of an epoch as the network sees them, augmented, with their classes"},
+     .help = "write the first 64 training images of an epoch after augmentation, with their classes"},
     ROW_JSON_OR_TABLE(FIELD),
     ROW_QUIET(FIELD),
 };
@@ -51,10 +51,9 @@ static const option_table table = {
     .least_operands = 1,
     .most_operands = 1,
     .about =
-        "Looks at SRC, which is what convoy train takes as --data: images per set and class, sizes of pictures, "
-        "pictures "
-        "that cannot be decoded, and mean and standard deviation of each channel of the training images (pixels / "
-        "255).\n"
+        "Checks the data set SRC (as for convoy train --data) and prints images per set and class, sizes of pictures, "
+        "pictures that cannot be decoded, and mean and standard deviation of each channel of the training images "
+        "(pixels / 255).\n"
         "Without --size pictures may have different sizes. Exit 1 if a picture is broken and --strict is given.",
 };
 
@@ -75,7 +74,7 @@ static bool count_classes(const cvy_data *data, set_view views[SETS]) {
   return true;
 }
 
-/* "text FILE" or "text FILE: why", of a file with any name. */
+/* Prints "text FILE" or "text FILE: why"; FILE may have any characters. */
 static void print_file(const char *text, const char *file, const char *why) {
   cvy_text plain = {0};
   cvy_text_add_plain(&plain, file, "");
@@ -126,11 +125,11 @@ static void print_text(const cvy_data *data, const cvy_data_facts *facts, const 
     printf("\n");
   }
   if (facts->n_unread) {
-    printf("none of JPEG, PNG, PGM and PPM, left out: %d, the first is ", facts->n_unread);
+    printf("left out, unsupported format (not JPEG, PNG, PGM or PPM): %d, the first is ", facts->n_unread);
     print_file("", facts->unread, NULL);
   }
   if (facts->n_ignored) {
-    printf("no pictures by their names: %d, the first is ", facts->n_ignored);
+    printf("left out, no picture's extension: %d, the first is ", facts->n_ignored);
     print_file("", facts->ignored, NULL);
   }
   if (facts->n_broken) printf("broken, left out: %d\n", facts->n_broken);
@@ -198,7 +197,7 @@ static int show(const data_options *o, const char *source, const cvy_data *data)
   return code;
 }
 
-/* The first images that training takes, in its order, as the network sees them. */
+/* The first training images in the order of training, augmented. */
 static cvy_status draw_sheet(const data_options *o, const cvy_data *data, bool *written) {
   cvy_status status = CVY_OK;
   cvy_input_params input = input_options_params(&o->normalize, &o->augment, o->seed);
@@ -230,12 +229,11 @@ static cvy_status draw_sheet(const data_options *o, const cvy_data *data, bool *
   return status;
 }
 
-/* EXIT_DONE if a sheet of these images can be drawn, else the exit status with the reason said. */
+/* EXIT_DONE if a sheet of these images can be drawn, else the exit status, with the reason printed. */
 static int check_sheet(const cvy_data *data) {
-  if (!data->train.images)
-    return options_error("data", "--sheet: the pictures have different sizes; give them one with --size");
+  if (!data->train.images) return options_error("data", "--sheet: pictures have different sizes; expected --size, too");
   if (data->c != 1 && data->c != 3)
-    return options_error("data", "--sheet: the images have %d channels; pictures have 1 or 3", data->c);
+    return options_error("data", "--sheet: images have %d channels; expected 1 or 3", data->c);
   return EXIT_DONE;
 }
 
@@ -263,7 +261,7 @@ int cmd_data(int argc, char **argv) {
   if (code != EXIT_DONE) return code;
   cvy_data_params params = program_data_params(options.data_dir, options.classes, options.seed, &options.images);
   params.look = true;
-  params.strict = false; /* all that is broken is shown */
+  params.strict = false; /* lists all broken pictures */
   cvy_data *data = NULL;
   progress_start(options.quiet, 1, 0);
   wait_line_begin();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * convoy devices: the devices, their abilities, and reasons for missing ones. */
+ * convoy devices: the devices, their capabilities, and reasons for missing ones. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static const option_row rows[] = {
     {.kind = OPTION_SINK,
      .name = "json",
      .offset = offsetof(devices_options, json),
-     .absent = "none, a table is printed",
+     .absent = "none: prints a table",
      .help = "write everything as JSON"},
     ROW_NO_NODES(NODES_ONE_EACH),
 };
@@ -28,10 +28,10 @@ static const option_table table = {
     .n_rows = sizeof rows / sizeof rows[0],
     .about =
         "Lists the OpenCL devices of this machine, one line each: its number P:D\n"
-        "(platform:device, as clinfo counts), what it is and what it can do. A line that\n"
-        "begins with - cannot be used; the reason stands behind it.",
+        "(platform:device, as in clinfo), its kind and its capabilities. A line that begins\n"
+        "with - is a device that cannot be used, with the reason.",
     .after =
-        "A device is chosen by its number, a part of its name, or its kind; see --devices\n"
+        "Select a device by its number, a part of its name, or its kind; see --devices\n"
         "in convoy train --help.",
 };
 
@@ -92,7 +92,7 @@ static void line_print(const cvy_device_list *list, int i, int name_width) {
   printf("\n");
 }
 
-/* Each line of `text` after `before`. */
+/* Prints each line of `text` with the prefix `before`. */
 static void lines_print(const char *text, const char *before) {
   while (*text) {
     const int length = (int)strcspn(text, "\n");
@@ -169,7 +169,7 @@ int cmd_devices(int argc, char **argv) {
     for (int i = 0; i < list->n; i++) line_print(list, i, name_width);
     if (chosen) {
       char *const labels = program_team_labels(chosen, NULL);
-      printf("--devices auto takes %s%s\n", labels ? labels : labels_none,
+      printf("--devices auto selects %s%s\n", labels ? labels : labels_none,
              cvy_devices_fell_back_to_cpu(chosen) ? " (there is no GPU)" : "");
       free(labels);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * convoy eval: accuracy of trained weights on the test images, or on those that training held out. */
+ * convoy eval: accuracy of trained weights on the test images, or on the validation images. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,10 +32,10 @@ static const option_row rows[] = {
     {.kind = OPTION_TEXT,
      .name = "weights",
      FIELD(weights),
-     .absent = "those of the ONNX file that --model names",
+     .absent = "those in the ONNX file of --model",
      .unit = "safetensors file",
      .help = "the trained weights"},
-    ROW_MODEL_OF_WEIGHTS(FIELD, "the network that they belong to, where their file does not say it"),
+    ROW_MODEL_OF_WEIGHTS(FIELD, "network of the weights, if their file does not name it"),
     ROW_DATA(FIELD, HELP_DATA),
     ROW_DATA_DIR(FIELD),
     ROW_CLASSES(FIELD),
@@ -47,23 +47,23 @@ static const option_row rows[] = {
     ROW_STRICT(FIELD, HELP_STRICT),
     ROW_NORMALIZE(FIELD),
     ROW_VAL_SPLIT(FIELD,
-                  "measure, in place of the test images, those that training with the same --val-split and --seed "
-                  "held out"),
+                  "evaluate the images that training with the same --val-split and --seed held out, instead of the "
+                  "test images"),
     ROW_SEED(FIELD, "seed of synthetic data and of --val-split, as in training"),
     {.kind = OPTION_GROUP, .help = "Devices"},
     ROW_DEVICES(FIELD, HELP_DEVICES_TOGETHER),
-    ROW_BATCH(FIELD, 1 << 24, "images at a time, all devices together"),
+    ROW_BATCH(FIELD, 1 << 24, "images of a pass on all devices together"),
     ROW_CONV_ALGO(FIELD, HELP_CONV_ALGO),
     ROW_MATH(FIELD, HELP_MATH),
     ROWS_FLEET(FIELD),
     {.kind = OPTION_GROUP, .help = "Output"},
-    ROW_JSON(FIELD, "none", "write the result as JSON; on stdout it takes the place of the result line"),
+    ROW_JSON(FIELD, "none", "write the result as JSON; on stdout it replaces the result line"),
     {.kind = OPTION_SINK,
      .name = "confusion",
      FIELD(confusion),
      .unit = "CSV file",
-     .help = "which classes are taken for which: the matrix, and precision, recall and F1 of each class; with F the "
-             "matrix goes there as CSV. In --json, too"},
+     .help = "print the confusion matrix, and precision, recall and F1 of each class; with F the matrix is written "
+             "there as CSV. Also in --json"},
     ROW_QUIET(FIELD),
 };
 static const option_table table = {
@@ -72,13 +72,13 @@ static const option_table table = {
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
     .about =
-        "Measures the accuracy of trained weights on the test images (with --val-split, on\n"
-        "those that training held out), on one or more devices, and prints\n"
+        "Measures the accuracy of trained weights on the test images (with --val-split: the\n"
+        "images that training held out), on one or more devices, and prints\n"
         "  test acc: 0.92 (9213 of 10000), 4.1 sec on [devices]\n"
         "Exit 1 also if the loss is not finite; a warning names the tensor or the layer.",
 };
 
-/* answers NULL: not asked for. */
+/* answers NULL: not requested. */
 static bool result_print(const eval_options *options, const program_run *run, const cvy_fleet *fleet,
                          const cvy_team *team, const cvy_eval_result *result, const class_predictions *answers) {
   if (!cvy_fleet_writes(fleet)) return true;
@@ -114,14 +114,14 @@ static bool result_print(const eval_options *options, const program_run *run, co
   return ok;
 }
 
-/* *again: the fleet is to meet again, and all of it comes anew. */
+/* *again: the fleet must meet again, and the command starts over. */
 static int eval_all(int argc, char **argv, bool *again) {
   eval_options options = {0};
   option_set given = {0};
   int code = options_parse(&table, argc, argv, &options, &given);
   if (code != OPTIONS_GO_ON) return code;
   if (!options.weights && !cvy_onnx_is_file(options.model))
-    return options_error("eval", "--weights F is missing: expected a file with trained weights, or --model F.onnx");
+    return options_error("eval", "--weights F is missing; expected a file with trained weights, or --model F.onnx");
   code = fleet_options_check("eval", &options.fleet);
   if (code != OPTIONS_GO_ON) return code;
   const program_file inputs[] = {{"--weights", options.weights}, {0}},
@@ -189,12 +189,12 @@ static int eval_all(int argc, char **argv, bool *again) {
     const cvy_samples *const samples = set == CVY_SET_VAL ? &run.data->val : &run.data->test;
     if (status == CVY_OK && samples->n == 0) {
       if (set == CVY_SET_VAL)
-        program_say("error: --val-split %g: no class of %s has enough training images for that; expected a larger part",
+        program_say("error: --val-split %g: no class of %s has enough training images; expected a larger fraction",
                     options.images.val_split, run.data->name);
       else
         program_say(
-            "error: data set %s has no test samples: expected a folder with test/CLASS/ or val/CLASS/ in it, as CLASS/ "
-            "alone is for training; --val-split X, with the --seed of training, measures what training held out",
+            "error: data set %s has no test samples: expected a folder with test/CLASS/ or val/CLASS/, or --val-split "
+            "X with the --seed of training for the images that training held out",
             run.data->name);
       status = CVY_E_ARGUMENT;
     }
@@ -225,7 +225,7 @@ static int eval_all(int argc, char **argv, bool *again) {
   }
   progress_wait_end();
   progress_end();
-  program_flush(); /* a driver may die at the end of its objects */
+  program_flush(); /* a driver may crash when its objects are released */
   cvy_team_destroy(&team);
   *again = fleet_end(&options.fleet, options.quiet, code, &fleet);
   free(probabilities);

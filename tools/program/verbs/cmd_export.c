@@ -18,8 +18,8 @@ static const option_row rows[] = {
      .required = true,
      .unit = "safetensors file",
      .help = "the trained weights, or a checkpoint"},
-    ROW_MODEL_OF_WEIGHTS(
-        FIELD, "the network that they belong to, where their file does not say it, or where its ONNX file has moved"),
+    ROW_MODEL_OF_WEIGHTS(FIELD, "network of the weights, if their file does not name it, or if its ONNX file has "
+                                "moved"),
     {.kind = OPTION_TEXT,
      .name = "out",
      FIELD(out),
@@ -29,14 +29,14 @@ static const option_row rows[] = {
     {.kind = OPTION_FLAG,
      .name = "softmax",
      FIELD(softmax),
-     .absent = "as the network's ONNX file ends, else logits",
-     .help = "probabilities at the end"},
+     .absent = "as in the network's ONNX file, else logits",
+     .help = "end the file with probabilities"},
     {.kind = OPTION_FLAG,
      .name = "logits",
      FIELD(logits),
-     .help = "logits at the end, also where the network's ONNX file ends in Softmax, LogSoftmax or Sigmoid"},
-    ROW_NET_INPUT(FIELD, ABSENT_OF_WEIGHTS, "the images that it sees, where the weights file does not say it"),
-    ROW_NET_CLASSES(FIELD, ABSENT_OF_WEIGHTS, "how many it tells apart, where the weights file does not say it"),
+     .help = "end the file with logits, also if the network's ONNX file ends in Softmax, LogSoftmax or Sigmoid"},
+    ROW_NET_INPUT(FIELD, ABSENT_OF_WEIGHTS, "size of its images, if the weights file does not have it"),
+    ROW_NET_CLASSES(FIELD, ABSENT_OF_WEIGHTS, "number of its classes, if the weights file does not have it"),
     ROW_QUIET(FIELD),
 };
 static const option_table table = {
@@ -46,16 +46,15 @@ static const option_table table = {
     .n_rows = sizeof rows / sizeof rows[0],
     .about =
         "Writes a trained network as an ONNX file (opset 17, inference, any number of images at a time), for "
-        "onnxruntime "
-        "and others. Its input is float32 of the images as the network sees them: pixels / 255, normalised as in "
-        "training.",
+        "onnxruntime and others. Its input is float32 images: pixels / 255, normalised as in training.",
 };
 
 int cmd_export(int argc, char **argv) {
   export_options o = {0};
   int code = options_parse(&table, argc, argv, &o, NULL);
   if (code != OPTIONS_GO_ON) return code;
-  if (!cvy_onnx_is_file(o.out)) return options_error("export", "--out %s: expected a name that ends in .onnx", o.out);
+  if (!cvy_onnx_is_file(o.out))
+    return options_error("export", "--out %s: expected a name with the extension .onnx", o.out);
   if (o.softmax && o.logits) return options_error("export", "--softmax and --logits: expected one of them");
   const program_file outputs[] = {{"--out", o.out}, {0}},
                      inputs[] = {
@@ -68,8 +67,8 @@ int cmd_export(int argc, char **argv) {
   const bool file = cvy_onnx_is_file(o.model);
   const int h = (int)o.input[0], w = (int)o.input[1], c = (int)o.input[2];
   if (!info && !file && (!h || !o.classes))
-    return options_error("export", "%s does not say what its network takes; expected --input HxWxC and --classes N",
-                         o.weights);
+    return options_error(
+        "export", "%s has no size of input and number of classes; expected --input HxWxC and --classes N", o.weights);
   cvy_net *net = NULL;
   cvy_status status =
       info ? cvy_model_net(o.weights, info, &net) : cvy_net_open(o.model, c, h, w, (int)o.classes, &net);

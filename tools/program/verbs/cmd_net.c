@@ -19,10 +19,10 @@ typedef struct net_options {
 
 #define FIELD(name) .offset = offsetof(net_options, name)
 static const option_row rows[] = {
-    ROW_NET_INPUT(FIELD, ABSENT_OF_FILE("28x28x1"), "the images that it sees"),
-    ROW_NET_CLASSES(FIELD, ABSENT_OF_FILE("10"), "how many it tells apart"),
+    ROW_NET_INPUT(FIELD, ABSENT_OF_FILE("28x28x1"), "size of its images"),
+    ROW_NET_CLASSES(FIELD, ABSENT_OF_FILE("10"), "number of its classes"),
     {.kind = OPTION_SINK, .name = "dot", FIELD(dot), .unit = "Graphviz file", .help = "write the graph, for dot -Tsvg"},
-    {.kind = OPTION_FLAG, .name = "strict", FIELD(strict), .help = "exit status 2 if " HELP_OF_CAVEAT},
+    {.kind = OPTION_FLAG, .name = "strict", FIELD(strict), .help = "exit with status 2 if " HELP_OF_CAVEAT},
 };
 static const option_table table = {
     .verb = "net",
@@ -33,16 +33,16 @@ static const option_table table = {
     .least_operands = 1,
     .most_operands = 1,
     .about =
-        "Lists the layers of a network: kind with kernel, stride and groups, the layers that it reads, the shape of\n"
-        "what it makes (channels, height, width), parameters, and millions of multiply-adds of a forward pass per\n"
-        "image. Says how much memory training and evaluation take on a device: for the weights once, and for each\n"
-        "image of its share. Of an ONNX file it lists the tensors that could be parameters or constants (a factor for\n"
-        "each channel, filters that blur, mean and deviation of pictures) with what they are taken for: constants are\n"
-        "not trained. --freeze of train leaves the layer of a parameter as it is, too.\n"
-        "Nodes of an ONNX file that cannot be taken are all named, with exit status 2.",
+        "Lists the layers of a network: kind with kernel, stride and groups, its input layers, the shape of\n"
+        "its output (channels, height, width), parameters, and millions of multiply-adds of a forward pass per\n"
+        "image. Prints the memory of training and evaluation on a device: once for the weights, and for each\n"
+        "image of its share. For an ONNX file it also lists tensors that could be parameters or constants (a factor\n"
+        "for each channel, blur filters, mean and deviation of pictures) and their use: constants are not trained.\n"
+        "train --freeze also keeps the layer of a parameter unchanged.\n"
+        "If an ONNX file has nodes that are not supported, all of them are listed, and the exit status is 2.",
 };
 
-/* "conv2d 3x3/2 g32": kernel, stride and groups where there is something to say. */
+/* "conv2d 3x3/2 g32": kernel, stride and groups if they are not the default. */
 static void kind_text(const cvy_layer_info *l, char *room, size_t size) {
   int n = snprintf(room, size, "%s", l->kind);
   if (l->kernel[0]) n += snprintf(room + n, size - (size_t)n, " %dx%d", l->kernel[0], l->kernel[1]);
@@ -53,7 +53,7 @@ static void kind_text(const cvy_layer_info *l, char *room, size_t size) {
 
 enum { KIND_MOST = 64 };
 
-/* Inside quotes of the DOT language. */
+/* A string of the DOT language. */
 static void put_dot_text(FILE *out, const char *text) {
   char one[CVY_PLAIN_MOST];
   for (size_t n; (n = cvy_plain_next(text, "", one)) > 0; text += n)
@@ -82,7 +82,7 @@ static bool write_dot(const cvy_net *net, const char *path) {
   return ok;
 }
 
-/* "3,5", or of many "3,5,+22". */
+/* "3,5", or "3,5,+22" of many. */
 static void reads_text(const cvy_layer_info *l, char *room, size_t size) {
   enum { MOST = 2 };
   int n = 0;
@@ -94,7 +94,7 @@ static void reads_text(const cvy_layer_info *l, char *room, size_t size) {
 
 enum { OTHER_COLUMNS = 4 + 1 + 1 + 1 + 10 + 1 + 12 + 1 + 9 + 1 + 8, NAME_LEAST = 12 };
 
-/* Widths of the columns of kinds and names. Names are cut in front where a terminal is too narrow, never in a file. */
+/* Widths of the columns of kinds and names. Names are cut at the front on a narrow terminal, never in a file. */
 static void widths_of(const cvy_net *net, int *kinds, int *names) {
   char kind[KIND_MOST];
   *kinds = *names = 4;
@@ -186,7 +186,7 @@ int cmd_net(int argc, char **argv) {
   const cvy_status status = program_model_net(model, o.input, o.classes, &net);
   if (status != CVY_OK) return program_exit_code(status);
   code = o.dot && strcmp(o.dot, "-") == 0 ? EXIT_DONE : print(net);
-  program_flush(); /* behind the layers, where it is seen */
+  program_flush(); /* after the layers, where users see it */
   if (code == EXIT_DONE) code = program_check_caveat(model, net, false, o.strict);
   if (code == EXIT_DONE && o.dot && !write_dot(net, o.dot)) code = EXIT_FAILED;
   cvy_net_destroy(&net);

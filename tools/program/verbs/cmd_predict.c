@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * convoy predict: the classes of pictures, by trained weights. */
+ * convoy predict: classifies pictures with trained weights. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,18 +32,18 @@ static const option_row rows[] = {
     {.kind = OPTION_TEXT,
      .name = "weights",
      FIELD(weights),
-     .absent = "those of the ONNX file that --model names",
+     .absent = "those in the ONNX file of --model",
      .unit = "safetensors file",
      .help = "the trained weights, or a checkpoint"},
-    ROW_MODEL_OF_WEIGHTS(FIELD, "the network that they belong to, where their file does not say it"),
-    ROW_NET_INPUT(FIELD, ABSENT_OF_WEIGHTS, "its input, where the file does not say it"),
-    ROW_NET_CLASSES(FIELD, ABSENT_OF_WEIGHTS, "its classes, where the file does not say it"),
+    ROW_MODEL_OF_WEIGHTS(FIELD, "network of the weights, if their file does not name it"),
+    ROW_NET_INPUT(FIELD, ABSENT_OF_WEIGHTS, "its input, if the file does not have it"),
+    ROW_NET_CLASSES(FIELD, ABSENT_OF_WEIGHTS, "its classes, if the file does not have it"),
     ROW_NORMALIZE(FIELD),
     ROW_PNG16(FIELD, png16),
     ROW_EXIF(FIELD, exif),
     {.kind = OPTION_GROUP, .help = "Devices"},
     ROW_DEVICES(FIELD, HELP_DEVICES_TOGETHER),
-    ROW_BATCH(FIELD, 1 << 24, "pictures at a time, all devices together"),
+    ROW_BATCH(FIELD, 1 << 24, "pictures of a pass on all devices together"),
     ROW_CONV_ALGO(FIELD, HELP_CONV_ALGO),
     ROW_MATH(FIELD, HELP_MATH),
     {.kind = OPTION_GROUP, .help = "Output"},
@@ -53,8 +53,8 @@ static const option_row rows[] = {
      .deflt = "5",
      .unit = "classes",
      .range = {1, CVY_MAX_CLASSES},
-     .help = "how many of the most probable classes are told for each picture"},
-    ROW_JSON(FIELD, "none", "write the predictions as JSON; on stdout they take the place of the table"),
+     .help = "number of most probable classes to print for each picture"},
+    ROW_JSON(FIELD, "none", "write the predictions as JSON; on stdout they replace the table"),
     {.kind = OPTION_SINK, .name = "csv", FIELD(csv), .help = "the same as CSV: file, rank, class, probability"},
     ROW_QUIET(FIELD),
 };
@@ -67,16 +67,16 @@ static const option_table table = {
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
     .about =
-        "Tells the most probable classes of pictures, by trained weights, on one or more devices.\n"
+        "Classifies pictures with trained weights on one or more devices and prints the most probable classes.\n"
         "PICTURE is a JPEG, PNG, PGM or PPM file, a folder with such files, an idx file of images (each\n"
-        "of its rows is a picture), or - for a list of names on stdin, one in a line, or each with a NUL\n"
-        "byte behind it (find -print0).\n"
-        "Weights files say how pictures become the network's input. For an ONNX file their shorter side is\n"
-        "resized to it and the middle taken, and --normalize says what its training did.\n"
-        "A picture that cannot be read is named, the others are predicted, and the exit status is 1.",
+        "row is a picture), or - for a list of names on stdin, one a line, or each followed by a NUL byte\n"
+        "(find -print0).\n"
+        "Weights files describe the preprocessing of pictures. For an ONNX file the shorter side is resized to\n"
+        "the input's size and the centre is cropped; --normalize sets the normalisation of its training.\n"
+        "If a picture cannot be read, it is reported, the others are predicted, and the exit status is 1.",
 };
 
-/* The answers to one picture. */
+/* The predictions for one picture. */
 typedef struct guess {
   int class;
   float probability;
@@ -180,7 +180,7 @@ static cvy_status predict_all(prediction *p) {
   return status;
 }
 
-/* One that cannot be added is named by the library, and the others are predicted. */
+/* The library reports a picture that cannot be added; the others are predicted. */
 static bool add(prediction *p, const char *path) {
   const cvy_status status = cvy_picture_list_add(p->list, path);
   if (status == CVY_E_MEMORY) return false;
@@ -224,11 +224,11 @@ static int check(const predict_options *o, const char *const *pictures, int n) {
   return code;
 }
 
-/* The facts that the options give for a file without them. */
+/* Metadata from options, for a file without it. */
 static int facts_of_options(const predict_options *o, cvy_model_info *out) {
   if ((!o->input[0] || !o->classes) && o->weights)
     return options_error("predict",
-                         "--%s is missing: %s does not say what its network takes; expected --input HxWxC and "
+                         "--%s is missing: %s has no size of input and number of classes; expected --input HxWxC and "
                          "--classes N",
                          o->input[0] ? "classes" : "input", o->weights);
   *out = (cvy_model_info){.model = o->model,
@@ -241,27 +241,26 @@ static int facts_of_options(const predict_options *o, cvy_model_info *out) {
                           .n_channels = o->normalize.n_channels};
   if (o->normalize.of_data)
     return options_error("predict",
-                         "--normalize dataset: there is no data set here; expected the values that training "
-                         "told, M,.../S,...");
+                         "--normalize dataset: predict has no data set; expected the values that training printed, "
+                         "M,.../S,...");
   memcpy(out->mean, o->normalize.mean, sizeof out->mean);
   memcpy(out->deviation, o->normalize.deviation, sizeof out->deviation);
   return EXIT_DONE;
 }
 
-/* An option that says something else than the file. */
+/* An option that contradicts the file. */
 static int check_facts(const predict_options *o, const cvy_model_info *f) {
   if (o->normalize.text)
-    return options_error("predict", "--normalize %s: %s says how its pictures were normalised; expected no such option",
+    return options_error("predict", "--normalize %s: %s has the normalisation of its training; expected no --normalize",
                          o->normalize.text, o->weights);
   if (o->png16 == PNG16_CLIP && f->png16_scale)
-    return options_error("predict", "--png16 clip: %s was trained with --png16 scale; expected no such option",
-                         o->weights);
+    return options_error("predict", "--png16 clip: %s was trained with --png16 scale; expected no --png16", o->weights);
   if (o->exif == EXIF_IGNORE && f->exif_rotate)
-    return options_error("predict", "--exif ignore: %s was trained with --exif rotate; expected no such option",
-                         o->weights);
+    return options_error("predict", "--exif ignore: %s was trained with --exif rotate; expected no --exif", o->weights);
   if (o->input[0] && (o->input[0] != f->height || o->input[1] != f->width || o->input[2] != f->channels))
-    return options_error("predict", "--input %lldx%lldx%lld: the network of %s takes %dx%dx%d", (long long)o->input[0],
-                         (long long)o->input[1], (long long)o->input[2], o->weights, f->height, f->width, f->channels);
+    return options_error("predict", "--input %lldx%lldx%lld: the network of %s has the input %dx%dx%d",
+                         (long long)o->input[0], (long long)o->input[1], (long long)o->input[2], o->weights, f->height,
+                         f->width, f->channels);
   if (o->classes && o->classes != f->classes)
     return options_error("predict", "--classes %lld: the network of %s has %d", (long long)o->classes, o->weights,
                          f->classes);
@@ -313,15 +312,13 @@ int cmd_predict(int argc, char **argv) {
   if (code != OPTIONS_GO_ON) return code;
   const char *const *const pictures = options_operands(&n);
   if (cvy_fleet_started() > 1)
-    return options_error("predict",
-                         "mpirun or srun has started %d processes of it: expected one, with its devices in "
-                         "--devices",
+    return options_error("predict", "mpirun or srun started %d processes; expected one, with its devices in --devices",
                          cvy_fleet_started());
   if (!options_given(&table, given, "normalize")) o.normalize = (normalize_option){0};
   if (!options_given(&table, given, "png16")) o.png16 = -1;
   if (!options_given(&table, given, "exif")) o.exif = -1;
   if (!o.weights && !cvy_onnx_is_file(o.model))
-    return options_error("predict", "--weights F is missing: expected a file with trained weights, or --model F.onnx");
+    return options_error("predict", "--weights F is missing; expected a file with trained weights, or --model F.onnx");
   code = check(&o, pictures, n);
   if (code != EXIT_DONE) return code;
   cvy_model_info *info = NULL, by_hand;

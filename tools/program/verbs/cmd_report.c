@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * convoy report: runs side by side, from their logs. */
+ * convoy report: compares runs from their logs. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,18 +24,18 @@ static const option_row rows[] = {
      .name = "out",
      FIELD(out),
      .unit = "HTML file",
-     .help = "a page for the browser: curves, devices, settings; one file that needs no network"},
+     .help = "write a page for the browser: curves, devices, settings; one file without external parts"},
     {.kind = OPTION_TEXT,
      .name = "csv",
      FIELD(csv),
      .unit = "CSV file",
-     .help = "a line for each step of each run; an epoch's numbers are in the line of its last step"},
+     .help = "write a line for each step of each run; the line of an epoch's last step has the epoch's numbers"},
     {.kind = OPTION_TEXT,
      .name = "tensorboard",
      FIELD(tensorboard),
      .value = "DIR",
      .unit = "folder",
-     .help = "event files for tensorboard --logdir DIR, a folder in it for each run"},
+     .help = "write event files for tensorboard --logdir DIR, with a folder for each run"},
 };
 static const option_table table = {
     .verb = "report",
@@ -46,15 +46,15 @@ static const option_table table = {
     .least_operands = 1,
     .most_operands = RUNS_MOST,
     .about =
-        "Lays runs side by side. Each LOG is a file of convoy train --log; that of a run that was killed, is still "
-        "running, or was resumed is fine.",
+        "Compares runs from their logs. Each LOG is a file of convoy train --log; the run may have been killed or "
+        "resumed, or may still be running.",
     .after =
         "Example:\n"
         "  convoy report a.jsonl b.jsonl --out runs.html --csv runs.csv\n"
-        "Exit status: 0 done, 1 a file cannot be read or written, or is no log, 2 wrong use.",
+        "Exit status: 0 done, 1 a file cannot be read or written, or is not a log, 2 wrong usage.",
 };
 
-/* Shortest is not needed, exact is: 17 digits give the log's number again. */
+/* 17 digits reproduce the log's number exactly. */
 static void put_number(FILE *out, double value) {
   fputc(',', out);
   if (isfinite(value)) fprintf(out, "%.15g", value);
@@ -100,7 +100,7 @@ static bool csv_write(const char *path, const run_log *runs, int n) {
   return ok;
 }
 
-/* The file's name without folder and ending. */
+/* The file's name without folder and extension. */
 static void name_of_run(const char *path, char out[256]) {
   const char *const slash = strrchr(path, '/');
   snprintf(out, 256, "%.250s", slash ? slash + 1 : path);
@@ -108,7 +108,7 @@ static void name_of_run(const char *path, char out[256]) {
   if (dot && dot != out) *dot = '\0';
 }
 
-/* The same, with a number where an earlier run has it. */
+/* The same, with a number appended if an earlier run has it. */
 static void folder_name(const char *const *paths, int at, char *out, size_t out_bytes) {
   int same = 0;
   char own[256], other[256];
@@ -127,7 +127,7 @@ static int check_outputs(const report_options *o, const char *const *paths, int 
   for (int i = 0; i < n; i++) {
     name_of_run(paths[i], name);
     if (o->tensorboard && (!strcmp(name, ".") || !strcmp(name, "..")))
-      return options_error("report", "--tensorboard: the folder of %s would be '%s': give the log another name",
+      return options_error("report", "--tensorboard: %s: its folder would be '%s'; expected another name of the log",
                            paths[i], name);
     const program_file inputs[] = {{"LOG", paths[i]}, {0}};
     const int code = program_check_outputs("report", outputs, inputs);
@@ -161,7 +161,7 @@ static int read_all(const char *const *paths, run_log *runs, int n) {
     if (status == CVY_E_MEMORY) program_say("error: %s: out of memory", paths[i]);
     if (status != CVY_OK) return EXIT_FAILED;
     if (runs[i].n_parts == 0 && runs[i].n_steps == 0) {
-      program_say("error: %s: no log of convoy train: it has no line of a run or a step", paths[i]);
+      program_say("error: %s: not a log of convoy train: no line of a run or a step", paths[i]);
       return EXIT_FAILED;
     }
     if (runs[i].n_skipped > 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * convoy selftest: known answers of every operation on the user's own devices. */
+ * convoy selftest: checks every operation on the user's devices against known results. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,9 +24,9 @@ static const option_row rows[] = {
      .letter = 'd',
      FIELD(devices),
      .value = "SEL",
-     .absent = "every usable device",
+     .absent = "all usable devices",
      .unit = "selector",
-     .help = "which devices; see convoy train --help"},
+     .help = "devices to check; see convoy train --help"},
     {.kind = OPTION_PARSE,
      .name = "model",
      FIELD(model),
@@ -34,9 +34,9 @@ static const option_row rows[] = {
      .absent = "resnet18 and lenet",
      .unit = UNIT_MODEL,
      .parse = options_parse_model,
-     .help = "the network whose layers are checked, in their own shapes; a large one takes minutes"},
-    ROW_NET_INPUT(FIELD, ABSENT_OF_FILE("28x28x1"), "the images that it sees"),
-    ROW_NET_CLASSES(FIELD, ABSENT_OF_FILE("10"), "how many it tells apart"),
+     .help = "network whose layers are checked with their shapes; a large one takes minutes"},
+    ROW_NET_INPUT(FIELD, ABSENT_OF_FILE("28x28x1"), "size of its images"),
+    ROW_NET_CLASSES(FIELD, ABSENT_OF_FILE("10"), "number of its classes"),
     ROW_JSON_OR_TABLE(FIELD),
     ROW_NO_NODES(NODES_ONE_EACH),
     ROW_QUIET(FIELD),
@@ -49,11 +49,11 @@ static const option_table table = {
     .about =
         "Runs every operation on your devices, with the shapes of resnet18 and lenet or of\n"
         "the network that --model names, and compares the results with plain loops in\n"
-        "double precision. One line per device; exit status 1 if anything is wrong. Takes\n"
-        "some seconds per device.",
+        "double precision. Prints one line per device; exit status 1 if a result is wrong.\n"
+        "Takes some seconds per device.",
 };
 
-/* "0:0,1:0": everything that can be used; NULL when out of memory. */
+/* "0:0,1:0": all usable devices; NULL when out of memory. */
 static char *every_device(const cvy_device_list *list) {
   char *const text = malloc((size_t)list->n * 24 + 1), *at = text;
   if (!text) return NULL;
@@ -73,7 +73,7 @@ static cvy_status choose(const char *selector, cvy_devices **out) {
     status = cvy_device_list_create(&list);
     if (status == CVY_OK && !(all = every_device(list))) status = CVY_E_MEMORY;
   }
-  /* with no device at all: the message of auto, which says what to install */
+  /* without any device: the message of auto, which has advice */
   if (status == CVY_OK) status = cvy_devices_select(selector ? selector : *all ? all : "auto", out);
   free(all);
   cvy_device_list_destroy(&list);
@@ -124,7 +124,7 @@ int cmd_selftest(int argc, char **argv) {
   cvy_net *net = NULL;
   static selftest t;
   if (!options.model && (options.input[0] || options.classes))
-    return options_error("selftest", "--input and --classes are of a network; expected --model, too");
+    return options_error("selftest", "--input and --classes need --model");
   cvy_status status = options.model ? program_model_net(options.model, options.input, options.classes, &net) : CVY_OK;
   if (status != CVY_OK) return program_exit_code(status);
   progress_start(options.quiet, 1, 0);

@@ -19,7 +19,7 @@
 static void begin(training *t, int epoch) {
   if (t->begun) return;
   t->begun = true;
-  epoch_curve_resume(&t->curve, epoch); /* reads the log of earlier parts, before this part adds to it */
+  epoch_curve_resume(&t->curve, epoch); /* reads the log of earlier parts before this part appends to it */
   train_log_begin(t);
 }
 
@@ -31,19 +31,19 @@ static void on_shares(training *t, const cvy_shares_change *change) {
   t->n_changes++;
 }
 
-/* Without test images nothing is measured. */
+/* No evaluation without test images. */
 static bool measures(const training *t) { return !t->options->no_eval && t->run.data->test.n > 0; }
 
 enum { WATCH_MS = 1000 };
 
-/* How the devices do, for the status lines. */
+/* State of the devices, for the status lines. */
 static void watch_devices(device_watch *watch, const int *shares, double least_ms) {
   const progress_device *devices;
   const int n = device_watch_look(watch, shares, least_ms, &devices);
   if (n > 0) progress_devices(devices, n);
 }
 
-/* If the head was lost, and this node is the head now, it prints and logs from here on. */
+/* If the head was lost and this node is the new head, it prints and logs from now on. */
 static void take_over(training *t) {
   if (t->writes || !cvy_fleet_writes(t->fleet)) return;
   t->writes = true;
@@ -69,7 +69,7 @@ static void on_event(void *user, const cvy_team_event *event, int epoch) {
 
 enum { COMPILE_SAID_S = 2 }; /* loading takes less */
 
-/* A node that was started on a machine of its own has a screen; processes of an MPI share that of the head. */
+/* A node started by hand has its own terminal; processes of an MPI share the head's. */
 static bool has_screen(const training *t) { return t->writes || t->options->fleet.nodes; }
 
 static void on_started(void *user, double seconds) {
@@ -83,7 +83,7 @@ static void save_weights(training *t) {
   t->saved = file && cvy_fleet_writes(t->fleet) && cvy_team_save(t->team, file) == CVY_OK;
 }
 
-/* Nothing behind the last step can lose the weights. */
+/* Saves the weights before anything after the last step can fail. */
 static void on_trained(void *user) { save_weights(user); }
 
 static void report_renew(training *t, bool epoch_ended) {
@@ -91,7 +91,7 @@ static void report_renew(training *t, bool epoch_ended) {
     live_report_write(&t->report, device_report_json(t->team), true);
 }
 
-/* Of a step, for the rate on this screen: the fleet's on the node that writes, else this node's own. */
+/* Images of a step for the rate on this terminal: the fleet's on the writing node, else this node's. */
 static int shown_images(const training *t, const cvy_step_result *step, const int *own_shares) {
   int own = 0;
   if (t->writes) return step->images;
@@ -99,7 +99,7 @@ static int shown_images(const training *t, const cvy_step_result *step, const in
   return own;
 }
 
-/* The start of a node that does not write: its part of each step. */
+/* The first line of a node that does not write: its part of each step. */
 static void say_own_share(const training *t) {
   const int first = cvy_fleet_first_device(t->fleet);
   int own = 0;
@@ -132,9 +132,9 @@ static int on_step(void *user, const cvy_step_result *step, int epoch, long step
   return 0;
 }
 
-enum { ANSWERS_MOST = 1 << 26 }; /* probabilities that the predictions of a page may be taken from: 256 MiB */
+enum { ANSWERS_MOST = 1 << 26 }; /* limit of probabilities kept for the page's predictions: 256 MiB */
 
-/* The network's predictions for the page; all nodes of a fleet keep them, since any of them may have to write it. */
+/* Predictions for the page. All nodes of a fleet keep them, since any node may become the head. */
 static void on_predictions(void *user, const cvy_train_predictions *answers) {
   training *const t = user;
   const cvy_data *const d = t->run.data;
@@ -145,14 +145,14 @@ static void on_predictions(void *user, const cvy_train_predictions *answers) {
   live_report_predictions(&t->report, &all, answers->set, answers->epoch, d);
 }
 
-/* False with the reason said: the page goes without. */
+/* False, with the reason printed: the page has no predictions. */
 static bool shows_predictions(const training *t) {
   const cvy_data *const d = t->run.data;
   const int64_t n = d->val.n > d->test.n ? d->val.n : d->test.n, classes = cvy_net_classes(t->run.net);
   if (!t->options->report || t->options->no_eval) return false;
   if (n * classes <= ANSWERS_MOST) return true;
-  program_warn("--report: without predictions: %lld images and %lld classes are more than %d probabilities",
-               (long long)n, (long long)classes, ANSWERS_MOST);
+  program_warn("--report: without predictions: %lld images and %lld classes exceed %d probabilities", (long long)n,
+               (long long)classes, ANSWERS_MOST);
   return false;
 }
 
@@ -168,7 +168,7 @@ static int on_epoch(void *user, const cvy_epoch_result *epoch) {
   return 0;
 }
 
-/* --lr in float32, in which training computes: never 0, which would mean the default. */
+/* --lr in float32, as training uses it: never 0, which would mean the default. */
 static float rate_of(const train_options *o) { return o->lr > FLT_TRUE_MIN ? (float)o->lr : FLT_TRUE_MIN; }
 
 /* The team with its first weights and its data, ready for cvy_train. */
@@ -229,7 +229,7 @@ static cvy_status team_open(training *t) {
   if (status == CVY_OK) status = cvy_data_load_end(t->run.data);
   if (status == CVY_OK) status = cvy_team_attach(t->team, t->run.data);
   if (status != CVY_OK) return status;
-  /* attached: the mean of the data set is known now */
+  /* attached, so the mean of the data set is known */
   const cvy_model_info facts = program_facts(o->model, t->run.net, t->run.data, &o->images, cvy_team_input(t->team));
   return cvy_team_describe(t->team, &facts);
 }
@@ -281,7 +281,7 @@ static cvy_status train(training *t, cvy_train_result *result) {
   return status;
 }
 
-/* Also after a failure, whose trace is wanted. */
+/* Also after a failure: its trace is useful. */
 static int trace_finish(training *t) {
   cvy_trace_totals totals;
   if (!t->options->trace) return EXIT_DONE;
@@ -289,20 +289,19 @@ static int trace_finish(training *t) {
   if (status != CVY_OK) return program_exit_code(status);
   if (totals.left_out > 0)
     program_warn(
-        "--trace %s: %ld events written, the last %ld left out, from step %ld on; --trace-events N gives more "
-        "room",
+        "--trace %s: %ld events written, the last %ld left out, from step %ld on; --trace-events N raises the limit",
         t->options->trace, totals.events, totals.left_out, totals.first_left_out);
   return EXIT_DONE;
 }
 
-/* After training: saves the files, also after an interruption, and prints the end. */
+/* After training, also after an interruption: saves the files and prints the result. */
 static int finish(training *t, cvy_status status, const cvy_train_result *result) {
   const train_options *const o = t->options;
   int code = program_exit_code(status);
   if (t->begun) take_over(t);
   if (t->begun && code == EXIT_USAGE)
-    code = EXIT_FAILED; /* after the first step: the devices that are left cannot finish the run */
-  /* early, with a state: also if nothing but the checkpoint could not be written */
+    code = EXIT_FAILED; /* after the first step: the remaining devices cannot finish the run */
+  /* ended early with a state; also if only the checkpoint could not be written */
   const bool early =
       status == CVY_E_INTERRUPTED || result->state_is_whole || (status == CVY_E_IO && result->checkpoint_failed);
   if (status == CVY_OK || early) {
@@ -316,7 +315,7 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
   train_log_end(t, status, result);
   if (status == CVY_OK) {
     if (result->already_finished && !o->quiet)
-      program_say("the run in %s was finished already, after %ld steps", o->checkpoint, result->steps);
+      program_say("the run in %s is already finished, after %ld steps", o->checkpoint, result->steps);
     const bool quiet = o->quiet || !cvy_fleet_writes(t->fleet);
     if (!quiet) epoch_curve_print(&t->curve);
     if (!quiet) train_say_best(t, result);
@@ -331,7 +330,7 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
 static int run_train(training *t, program_run *kept) {
   const train_options *const o = t->options;
   const program_file inputs[] = {{"--init-from", o->opened ? NULL : o->init_from},
-                                 {0}}; /* weights are the checkpoint's */
+                                 {0}}; /* the checkpoint has the weights */
   const program_file outputs[] = {{"--save", o->save},
                                   {"--save-best", o->save_best},
                                   {"--plot", o->plot},
@@ -383,13 +382,12 @@ static int run_train(training *t, program_run *kept) {
     return EXIT_FAILED;
   }
   if (o->batch > t->run.data->train.n && o->drop_last) {
-    program_say(
-        "error: --drop-last: nothing is left of %d training images in batches of %lld; choose --batch %d or less",
-        t->run.data->train.n, (long long)o->batch, t->run.data->train.n);
+    program_say("error: --drop-last: %d training images do not fill a batch of %lld; expected --batch %d or less",
+                t->run.data->train.n, (long long)o->batch, t->run.data->train.n);
     return EXIT_USAGE;
   }
   if (o->batch > t->run.data->train.n) {
-    program_warn("batch %lld is larger than the %d training images: every step takes all of them", (long long)o->batch,
+    program_warn("--batch %lld is larger than the %d training images: every step uses all of them", (long long)o->batch,
                  t->run.data->train.n);
   }
   code = t->fleet ? OPTIONS_GO_ON : train_options_check_devices(o, cvy_devices_count(t->run.devices), t->labels);
@@ -418,7 +416,7 @@ static int run_train(training *t, program_run *kept) {
   t->status = status = train(t, &t->result);
   progress_end();
   code = finish(t, status, &t->result);
-  const int traced = trace_finish(t); /* last, since a device may hang at it: the weights are saved by now */
+  const int traced = trace_finish(t); /* last, since a device may hang here: the weights are saved by now */
   if (code == EXIT_DONE) code = traced;
   if (t->log) live_report_write(&t->report, NULL, false);
   if (t->report.failed && code == EXIT_DONE) code = EXIT_FAILED;
@@ -427,11 +425,11 @@ static int run_train(training *t, program_run *kept) {
   return code;
 }
 
-/* The runs of a sweep share it: data and devices, as long as the data is that of the next run's seed. */
+/* Shared by the runs of a sweep: devices, and data as long as they do not depend on the seed. */
 typedef struct shared_run {
   program_run run;
   int64_t seed;
-  bool again; /* the fleet is to meet again */
+  bool again; /* the fleet must meet again */
 } shared_run;
 
 /* Epochs of earlier parts of the run, or of one that was finished before. */
@@ -480,7 +478,7 @@ static int train_once(train_options *options, void *user, sweep_outcome *out) {
   const int code = run_train(&t, &shared->run);
   progress_wait_end();
   fill_outcome(&t, out);
-  program_flush(); /* all files are written; a driver may die at the end of its objects */
+  program_flush(); /* all files are written; a driver may crash when its objects are released */
   cvy_team_destroy(&t.team);
   shared->again = fleet_end(&options->fleet, options->quiet, code, &t.fleet);
   json_log_close(&t.log);
@@ -493,7 +491,7 @@ static int train_once(train_options *options, void *user, sweep_outcome *out) {
   return code;
 }
 
-/* *again: the fleet is to meet again, and all of it comes anew. */
+/* *again: the fleet must meet again, and the command starts over. */
 static int train_all(int argc, char **argv, bool *again) {
   static train_options options; /* large lists: not on the stack */
   shared_run shared = {0};

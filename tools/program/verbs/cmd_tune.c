@@ -41,12 +41,12 @@ static const char *parse_seconds(const char *text, void *target) {
   size_t length = strlen(text);
   if (length > 0 && text[length - 1] == 's') length--;
   snprintf(number, sizeof number, "%.*s", (int)(length < sizeof number ? length : 0), text);
-  return cvy_parse_float(number, 0.1, 1e6, target) ? NULL : "expected seconds from 0.1 to 1e6, as 60 or 60s";
+  return cvy_parse_float(number, 0.1, 1e6, target) ? NULL : "expected seconds from 0.1 to 1e6, such as 60 or 60s";
 }
 
 #define FIELD(name) .offset = offsetof(tune_options, name)
 static const option_row rows[] = {
-    {.kind = OPTION_GROUP, .help = "What is tuned"},
+    {.kind = OPTION_GROUP, .help = "Network"},
     ROW_DEVICES(FIELD, HELP_DEVICES_IN_TURN),
     {.kind = OPTION_PARSE,
      .name = "model",
@@ -55,12 +55,12 @@ static const option_row rows[] = {
      .deflt = "all",
      .unit = "all, " UNIT_MODEL,
      .parse = parse_model,
-     .help = "the network whose convolutions and linear layers are measured, for training and evaluation"},
-    ROW_NET_INPUT(FIELD, ABSENT_OF_FILE("28x28x1"), "the images that the network sees"),
-    ROW_NET_CLASSES(FIELD, ABSENT_OF_FILE("10"), "how many it tells apart"),
+     .help = "network whose convolutions and linear layers are measured, for training and evaluation"},
+    ROW_NET_INPUT(FIELD, ABSENT_OF_FILE("28x28x1"), "size of the network's images"),
+    ROW_NET_CLASSES(FIELD, ABSENT_OF_FILE("10"), "number of its classes"),
     ROW_BATCH(FIELD, 1 << 24,
-              "images at a time on each device; what is found serves batches up to 8 times larger or smaller"),
-    ROW_MATH(FIELD, "arithmetic of products, as in convoy train; what is found is kept for each by itself"),
+              "images of a pass on each device; results apply to batches up to 8 times larger or smaller"),
+    ROW_MATH(FIELD, "arithmetic of products, as in convoy train; results are stored for each separately"),
     {.kind = OPTION_PARSE,
      .name = "budget",
      FIELD(budget_s),
@@ -68,12 +68,12 @@ static const option_row rows[] = {
      .deflt = "60s",
      .unit = "seconds per device",
      .parse = parse_seconds,
-     .help = "when it is over, what was not measured keeps its default"},
+     .help = "time limit; operations that were not measured keep their defaults"},
     {.kind = OPTION_GROUP, .help = "Output"},
-    {.kind = OPTION_FLAG, .name = "show", FIELD(show), .help = "measure nothing, show what was found before"},
-    {.kind = OPTION_FLAG, .name = "clear", FIELD(clear), .help = "measure nothing, forget what was found before"},
+    {.kind = OPTION_FLAG, .name = "show", FIELD(show), .help = "print stored results without measuring"},
+    {.kind = OPTION_FLAG, .name = "clear", FIELD(clear), .help = "delete stored results without measuring"},
     ROW_NO_NODES(NODES_ONE_EACH),
-    ROW_JSON(FIELD, "none", "write what was found as JSON; on stdout it takes the place of the table"),
+    ROW_JSON(FIELD, "none", "write the results as JSON; on stdout they replace the table"),
     ROW_QUIET(FIELD),
 };
 static const option_table table = {
@@ -82,8 +82,8 @@ static const option_table table = {
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
     .about =
-        "Measures the algorithms and tile sizes that can do a convolution on each device, and\n"
-        "keeps the fastest in $XDG_CACHE_HOME/convoy (or ~/.cache/convoy) for train and eval.",
+        "Measures algorithms and tile sizes of each convolution on each device, and stores the\n"
+        "fastest in $XDG_CACHE_HOME/convoy (or ~/.cache/convoy) for train and eval.",
 };
 
 typedef struct tuner {
@@ -196,7 +196,7 @@ static json_t *entry_json(const cvy_tune_entry *e) {
                    json_number(1e-3 * (double)e->standard_us), "gain", json_number(gain_of(e)));
 }
 
-/* Shows this command's entries on stdout and in the JSON. `report` NULL: the command measured nothing. */
+/* Prints this command's entries on stdout and in the JSON. `report` NULL: the command measured nothing. */
 static void show(tuner *t, const cvy_tune_table *found, const cvy_tune_report *report) {
   const bool stopped = report && cvy_stop_requested(t->stop);
   const bool prints = !t->options->json || strcmp(t->options->json, "-") != 0;
@@ -228,11 +228,11 @@ static void show(tuner *t, const cvy_tune_table *found, const cvy_tune_report *r
            t->label, n, report->seconds, 1e-3 * choice_us, 1e-3 * standard_us,
            choice_us > 0 ? standard_us / choice_us : 1);
   else if (prints && n == 0 && report)
-    printf("%s: nothing was measured (%d passes can be done in one way only, %s %d)\n", t->label, single,
-           stopped ? "interrupted before" : "the time was over for", waiting);
-  else if (prints && n == 0) printf("%s: nothing was found yet; %s tune measures\n", t->label, program_name());
+    printf("%s: nothing was measured (%d passes have only one algorithm, %s %d)\n", t->label, single,
+           stopped ? "interrupted before" : "the budget ended before", waiting);
+  else if (prints && n == 0) printf("%s: no stored results; %s tune measures\n", t->label, program_name());
   if (waiting > 0 && n > 0 && !stopped)
-    program_warn("%s: the budget of %g s was over: %d passes of %d keep their defaults; --budget gives more", t->label,
+    program_warn("%s: the budget of %g s ended: %d passes of %d keep their defaults; --budget raises it", t->label,
                  t->options->budget_s, waiting, report->n);
   json_array_append_new(
       t->devices, json_pack("{ss so so so sf so si si si}", "device", t->label, "math",
@@ -244,11 +244,11 @@ static void show(tuner *t, const cvy_tune_table *found, const cvy_tune_report *r
 
 /* ---- devices ---- */
 
-/* If the file cannot be written (the reason is said), the entries are shown and the next devices tuned all the same. */
+/* If the file cannot be written (the reason is printed), the entries are printed and the next devices are tuned. */
 static void save(tuner *t, const cvy_tune_table *found) {
   if (found->n == 0 || cvy_tune_table_save(found) == CVY_OK) return;
   t->unsaved = true;
-  program_warn("%s: what was found is not kept", t->label);
+  program_warn("%s: the results are not stored", t->label);
 }
 
 static cvy_status tune_device(tuner *t, cvy_device *device) {
@@ -259,7 +259,7 @@ static cvy_status tune_device(tuner *t, cvy_device *device) {
   CVY_TRY(cvy_tune_table_open(device, &found));
   if (o->clear) {
     const bool there = cvy_tune_table_remove(found);
-    if (!o->quiet) program_say("%s: %s", t->label, there ? "forgotten" : "there was nothing to forget");
+    if (!o->quiet) program_say("%s: %s", t->label, there ? "forgotten" : "no stored results to delete");
     goto fail; /* done */
   }
   if (o->show) {
@@ -277,10 +277,7 @@ static cvy_status tune_device(tuner *t, cvy_device *device) {
   save(t, found); /* also the entries found before a failure */
   CVY_TRY(status);
   if (!found->path)
-    program_warn(
-        "%s: there is no place to keep what was found: neither XDG_CACHE_HOME nor HOME is a folder that can be "
-        "written",
-        t->label);
+    program_warn("%s: results cannot be stored: neither XDG_CACHE_HOME nor HOME is a writable folder", t->label);
   progress_end();
   show(t, found, &report);
   progress_start(o->quiet, 1, 0);

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* A range spans at least this part of the largest value in it: a tick that is added to that value changes it. */
+/* A range spans at least this fraction of its largest value, so that adding a tick to that value changes it. */
 static const double least_part = 1e-9;
 
 static double held(double value) { return fmax(-AXIS_MOST, fmin(AXIS_MOST, value)); }

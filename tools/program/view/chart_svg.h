@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A chart of some curves as SVG inside a page, whose style sheet has the colours: classes c0 to c7, "dash" and "dots"
+ * A chart of curves as SVG inside a page. The page's style sheet sets the colours: classes c0 to c7, "dash" and "dots"
  * of lines, "grid" and "tick". */
 #ifndef CVY_TOOLS_PROGRAM_VIEW_CHART_SVG_H
 #define CVY_TOOLS_PROGRAM_VIEW_CHART_SVG_H
@@ -9,7 +9,7 @@
 
 enum { CHART_COLOURS = 8, CHART_POINTS = 400 };
 
-/* Where a point is not finite the line has a gap. */
+/* A point that is not finite leaves a gap in the line. */
 typedef struct chart_series {
   const char *name; /* any text */
   int colour;       /* taken modulo CHART_COLOURS */
@@ -28,7 +28,7 @@ typedef struct chart {
 
 /* Nothing if no series has a finite point. */
 void chart_put(FILE *out, const chart *chart);
-/* The text, made plain (src/base/text.h) but for lines, with what HTML and SVG need escaped. */
+/* The text with control characters except newlines replaced (src/base/text.h), escaped for HTML and SVG. */
 void chart_put_text(FILE *out, const char *text);
 
 #endif

@@ -32,7 +32,7 @@ int class_width(const char *text) {
   return n;
 }
 
-/* Behind the first n characters. */
+/* After the first n characters. */
 static const char *behind(const char *text, int n) {
   for (; *text; text++)
     if (begins(*text) && n-- == 0) break;
@@ -95,7 +95,7 @@ int class_order(const cvy_class_result *results, int classes, int most, int *ord
   return n;
 }
 
-/* ---- for people ---- */
+/* ---- text ---- */
 
 static int digits(int n) {
   char text[16];
@@ -120,11 +120,14 @@ static bool matrix_print(const class_predictions *a, FILE *out) {
     free(row);
     return true;
   }
-  /* columns as wide as names need, as far as they fit */
+  /* columns as wide as the names, if they fit */
   const int column = wide > 8 ? 8 : wide;
   const int left = COLUMNS - (column + 1) * a->classes;
   const int names = name < left ? name : left;
-  fprintf(out, "confusion: rows are the classes, columns the predictions\n%*s", names, "");
+  fprintf(out,
+          "confusion: rows are classes, columns are predictions\n"
+          "%*s",
+          names, "");
   for (int j = 0; j < a->classes; j++) {
     const char *const text = class_name(a->names, j, room);
     const int n = width(text) < column ? width(text) : column;
@@ -174,7 +177,7 @@ bool confusion_print(const class_predictions *a, FILE *out) {
   return ok;
 }
 
-/* ---- for programs ---- */
+/* ---- CSV and JSON ---- */
 
 char *confusion_csv(const class_predictions *a) {
   char room[16], *text = NULL;

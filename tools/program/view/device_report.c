@@ -14,11 +14,11 @@ static const char *label_of(const cvy_team *team, int device) {
 
 enum { N_TIMES = 5, LABEL_MOST = 44, LABEL_LEAST = 9 }; /* LABEL_LEAST: "ms a step" */
 
-/* Numbers are wide where the terminal leaves room for labels beside them. */
+/* Numbers are wide if the terminal has room for labels beside them. */
 static bool is_narrow(int width) { return width < 80; }
 static int number_size(int width) { return is_narrow(width) ? 5 : 10; }
 
-/* " 1.234 …": of each time its name, or its milliseconds. */
+/* " 1.234 …": the name of each time, or its milliseconds. */
 static const char *numbers_of(int width, const double *ms, char out[N_TIMES * 16]) {
   static const char *const heads[2][N_TIMES] = {{"computing", "exchanging", "waiting", "idle", "together"},
                                                 {"comp.", "exch.", "wait.", "idle", "all"}};
@@ -50,7 +50,7 @@ void device_report_print(cvy_team *team) {
   for (int i = 0; i < n; i++) {
     if (!cvy_team_device_times(team, i, &t) || t.steps == 0) {
       progress_line("%-*.*s %*s not known: it was lost%s", wide, wide, label_of(team, i), number_size(width), "?",
-                    is_narrow(width) ? "" : ", or tells no times");
+                    is_narrow(width) ? "" : ", or it reports no times");
       continue;
     }
     const double ms[N_TIMES] = {of_step(t.computing_ms, &t), of_step(t.exchanging_ms, &t), of_step(t.waiting_ms, &t),
@@ -130,7 +130,7 @@ int device_watch_look(device_watch *w, const int *shares, double least_ms, const
     progress_device *const d = &w->now[i];
     if (shares) d->share = shares[i];
     const bool known = cvy_team_device_times(w->team, i, &t);
-    if (t.finished < 2) continue; /* the first one may compile kernels */
+    if (t.finished < 2) continue; /* the first step may compile kernels */
     if (b->finished < 2 || t.total_ms < b->total_ms) memset(b, 0, sizeof *b);
     const double ms = t.total_ms - b->total_ms;
     if (ms < least_ms || ms <= 0) continue;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * How the devices of a team spent their time, for people and for the log. Devices whose times are not known
- * (convoy/profile.h) are left out. */
+ * Times of a team's devices, as a table and for the log. Devices whose times are not known (convoy/profile.h) are left
+ * out. */
 #ifndef CVY_TOOLS_PROGRAM_VIEW_DEVICE_REPORT_H
 #define CVY_TOOLS_PROGRAM_VIEW_DEVICE_REPORT_H
 
@@ -15,13 +15,13 @@ void device_report_print(cvy_team *team);
  * "idle_ms", "clock_error_us"} or null …]}, ms of a step; null if no device's times are known. */
 json_t *device_report_json(cvy_team *team);
 
-/* How the devices do now: differences between two looks at their sums. */
+/* Current rates of the devices: differences between two readings of their sums. */
 typedef struct device_watch device_watch;
 /* NULL when out of memory, or if the team has no times. */
 device_watch *device_watch_start(cvy_team *team);
 void device_watch_end(device_watch **watch);
-/* Rates since the last look, if steps of `least_ms` or more have ended since; else the last look's. shares NULL: the
- * last look's. Returns the number of devices in *out (borrowed), 0 while no rate is known. A NULL watch gives 0. */
+/* Rates since the last reading, if steps of `least_ms` or more have ended since; else the last rates. shares NULL: the
+ * last shares. Returns the number of devices in *out (borrowed), 0 while no rate is known. A NULL watch gives 0. */
 int device_watch_look(device_watch *watch, const int *shares, double least_ms, const progress_device **out);
 
 #endif

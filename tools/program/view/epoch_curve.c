@@ -19,10 +19,10 @@ void epoch_curve_close(epoch_curve *c) {
   *c = (epoch_curve){0};
 }
 
-/* Points of the epochs before `before` (from 0), as the log of the earlier parts of this run has them. */
+/* Points of the epochs before `before` (from 0), from the log of the earlier parts of this run. */
 static void read_points(epoch_curve *c, int before) {
   c->n = 0;
-  if (before > c->epochs) return; /* of a run that was longer */
+  if (before > c->epochs) return; /* of a longer run */
   if (!c->log || !json_log_epochs(c->log, before, c->points)) return;
   for (int i = 0; i < before; i++) {
     if (c->points[i].epoch > 0) c->points[c->n++] = c->points[i];
@@ -35,12 +35,11 @@ void epoch_curve_resume(epoch_curve *c, int epoch) {
   if (!c->plot) return;
   const int first = c->n > 0 ? c->points[0].epoch : epoch + 1;
   if (first > 1) {
-    program_warn(
-        "--plot %s: the curve begins with epoch %d, %s", c->plot, first,
-        c->log ? "the log does not have those before" : "those before are read from --log, which was not given");
+    program_warn("--plot %s: the curve begins with epoch %d, %s", c->plot, first,
+                 c->log ? "the log lacks earlier ones" : "earlier ones need --log");
   } else if (c->n < epoch) {
-    program_warn("--plot %s: %d of the first %d epochs are not in the log, the curve goes on without them", c->plot,
-                 epoch - c->n, epoch);
+    program_warn("--plot %s: %d of the first %d epochs are not in the log and are left out", c->plot, epoch - c->n,
+                 epoch);
   }
 }
 
@@ -51,8 +50,8 @@ void epoch_curve_finished(epoch_curve *c, int epochs_done) {
   if (epochs_done > 0 && epochs_done <= c->epochs) read_points(c, epochs_done);
   if (c->n > 0 && c->n == epochs_done) draw(c);
   else
-    program_warn("--plot %s: not drawn, the run was finished already and %s", c->plot,
-                 c->log ? "the log does not have all of its epochs" : "there is no --log to read its epochs from");
+    program_warn("--plot %s: not drawn: the run is already finished, and %s", c->plot,
+                 c->log ? "the log lacks some of its epochs" : "its epochs need --log");
 }
 
 void epoch_curve_add(epoch_curve *c, const cvy_epoch_result *e, bool writes) {
@@ -66,7 +65,7 @@ void epoch_curve_add(epoch_curve *c, const cvy_epoch_result *e, bool writes) {
   if (c->plot && !c->failed && writes) draw(c);
 }
 
-/* Passes the validation accuracy on, or where there is none the test accuracy. */
+/* Shows the validation accuracy, or without one the test accuracy. */
 static void pass(const epoch_curve *c, void (*to)(const char *title, const long *x, const double *y, int n)) {
   long *const x = calloc((size_t)c->n + 1, sizeof *x);
   double *const y = calloc((size_t)c->n + 1, sizeof *y);

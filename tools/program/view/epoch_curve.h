@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * What the epochs of a run gave: for --plot and for the curve on the terminal. A run that goes on reads the epochs of
- * its earlier parts from the log. */
+ * Results of a run's epochs, for --plot and for the curve on the terminal. A resumed run reads the epochs of its
+ * earlier parts from the log. */
 #ifndef CVY_TOOLS_PROGRAM_VIEW_EPOCH_CURVE_H
 #define CVY_TOOLS_PROGRAM_VIEW_EPOCH_CURVE_H
 
@@ -17,16 +17,16 @@ typedef struct epoch_curve {
   bool failed; /* the figure could not be written */
 } epoch_curve;
 
-/* False when out of memory. `title` is taken over (NULL: there was no memory for it). */
+/* False when out of memory. Takes ownership of `title` (NULL: out of memory). */
 bool epoch_curve_open(int epochs, const char *plot, const char *log, char *title, epoch_curve *out);
 void epoch_curve_close(epoch_curve *curve);
-/* A run goes on in epoch `epoch` (from 0), before it adds to its log: warns where the figure will lack epochs. */
+/* A resumed run in epoch `epoch` (from 0), before it appends to its log: warns if the figure lacks epochs. */
 void epoch_curve_resume(epoch_curve *curve, int epoch);
-/* The run was finished already, after so many epochs: draws the figure again if the log has all of it. */
+/* The run is already finished, after `epochs` epochs: draws the figure again if the log has all of them. */
 void epoch_curve_finished(epoch_curve *curve, int epochs_done);
-/* Adds an epoch; draws the figure anew if this process writes. */
+/* Adds an epoch; redraws the figure if this process writes. */
 void epoch_curve_add(epoch_curve *curve, const cvy_epoch_result *epoch, bool writes);
-/* The curve of the accuracy that the run has each epoch: on the terminal under the bar, or printed at the end. */
+/* The curve of the accuracy by epoch: on the terminal under the bar, or printed at the end. */
 void epoch_curve_show(const epoch_curve *curve);
 void epoch_curve_print(const epoch_curve *curve);
 

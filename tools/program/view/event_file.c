@@ -24,7 +24,7 @@ uint32_t event_file_crc(const void *bytes, size_t size) {
   return ~crc;
 }
 
-/* A checksum of data that has checksums inside would be weak: the format turns and shifts it. */
+/* A checksum of data that contains checksums would be weak: the format rotates it and adds a constant. */
 static uint32_t masked(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282EAD8u; }
 
 static void put_little(FILE *out, uint64_t value, int n_bytes) {
@@ -76,7 +76,7 @@ static void put_scalar(FILE *out, double seconds, long step, const char *tag, do
   message event = {0}, summary = {0}, value = {0};
   const float simple = (float)number;
   uint32_t bits;
-  if (!(fabs(number) <= (double)FLT_MAX)) return; /* not a number, or none of float32 */
+  if (!(fabs(number) <= (double)FLT_MAX)) return; /* not a number, or not in float32's range */
   memcpy(&bits, &simple, sizeof bits);
   add_bytes(&value, 1, tag, strlen(tag));
   add_fixed(&value, 2, WIRE_32, bits);

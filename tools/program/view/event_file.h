@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A run's curves as TensorBoard reads them: an event file, a sequence of TFRecords, each
+ * A run's curves for TensorBoard: an event file, a sequence of TFRecords, each
  *   length (8 bytes) · masked CRC-32C of these (4) · `length` bytes · masked CRC-32C of them (4), little-endian,
  * whose bytes are a protobuf message tensorflow.Event: 1 wall_time (double), 2 step (varint), 3 file_version (string,
  * of the first event), 5 summary {1 value {1 tag (string), 2 simple_value (float)}}. */
@@ -12,9 +12,9 @@
 
 #include "tools/program/log/run_log.h"
 
-/* Writes FOLDER/NAME/events.out.tfevents.0.convoy, folders made if missing: by step loss, lr and grad_norm, by epoch
- * (whose step is its last one) train_loss and the accuracies. A log has no dates: wall_time is the time of training, in
- * seconds. False with the reason said. */
+/* Writes FOLDER/NAME/events.out.tfevents.0.convoy and creates missing folders. By step: loss, lr and grad_norm; by
+ * epoch (at its last step): train_loss and the accuracies. A log has no dates: wall_time is the time of training, in
+ * seconds. False, with the reason printed. */
 bool event_file_write(const char *folder, const char *name, const run_log *run);
 
 /* CRC-32C (Castagnoli) of some bytes. */

@@ -20,7 +20,7 @@ enum { WIDTH = 520, HEIGHT = 340, LEFT = 60, RIGHT = 460, TOP = 44, BOTTOM = 290
 static double x_of(const axis *a, double v) { return LEFT + axis_part(a, v) * (RIGHT - LEFT); }
 static double y_of(const axis *a, double v) { return BOTTOM - axis_part(a, v) * (BOTTOM - TOP); }
 
-/* Writes about `most` bytes of a text, cut between characters: labels of large teams are long. */
+/* Writes at most about `most` bytes of a text, cut between characters, since labels of large teams are long. */
 static void put_text(FILE *out, const char *text, size_t most) {
   cvy_text cut = {0};
   char one[CVY_PLAIN_MOST];
@@ -35,7 +35,7 @@ static void put_text(FILE *out, const char *text, size_t most) {
   cvy_text_clear(&cut);
 }
 
-/* A curve: which number of a point, and how it looks. */
+/* A curve: its field of a point, and its style. */
 typedef struct look {
   size_t offset; /* in plot_point */
   const char *name, *colour, *dash;
@@ -48,7 +48,7 @@ static const look looks[N_CURVES] = {
     [TRAIN_LOSS] = {offsetof(plot_point, train_loss), "train loss", LOSS_COLOUR, "6 4"},
 };
 
-/* The point's number; NaN: it has none. */
+/* The point's value; NaN: none. */
 static double value_of(const plot_point *point, const look *l) {
   double v;
   memcpy(&v, (const char *)point + l->offset, sizeof v);

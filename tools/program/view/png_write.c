@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * PNG (ISO/IEC 15948): eight bytes of signature, then chunks of length, type, content and the CRC of type and content.
- * IHDR has sizes and format, IDAT all rows in one stream of zlib, each behind the number of its filter, IEND ends. */
+ * IHDR has sizes and format; IDAT has all rows in one zlib stream, each after its filter's number; IEND is the last. */
 #include "tools/program/view/png_write.h"
 
 #include <limits.h>
@@ -22,7 +22,7 @@ static bool put_chunk(FILE *out, const char type[4], const uint8_t *content, siz
   return fwrite(head, 1, 8, out) == 8 && fwrite(content, 1, size, out) == size && fwrite(crc, 1, 4, out) == 4;
 }
 
-/* Of the pixels to the left, above, and above that: the one that is nearest to left + above - corner. */
+/* Paeth predictor: of the pixels left, above and above left, the one nearest to left + above - corner. */
 static int paeth(int left, int above, int corner) {
   const int to_left = abs(above - corner), to_above = abs(left - corner), to_corner = abs(left + above - 2 * corner);
   if (to_left <= to_above && to_left <= to_corner) return left;
@@ -55,7 +55,7 @@ bool png_write(FILE *out, const uint8_t *pixels, int h, int w, int c) {
   put_32(header + 4, (uint32_t)h);
   ok = ok && fwrite(signature, 1, sizeof signature, out) == sizeof signature &&
        put_chunk(out, "IHDR", header, sizeof header) && put_chunk(out, "IDAT", packed, size) &&
-       put_chunk(out, "IEND", packed, 0); /* crc32 of NULL begins anew */
+       put_chunk(out, "IEND", packed, 0); /* crc32 of NULL resets */
   free(filtered);
   free(packed);
   return ok;

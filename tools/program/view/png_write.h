@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Pictures as PNG, by zlib alone: also in a build without libpng, which decodes them. */
+ * Writes pictures as PNG with zlib only, also in a build without libpng. */
 #ifndef CVY_TOOLS_PROGRAM_VIEW_PNG_WRITE_H
 #define CVY_TOOLS_PROGRAM_VIEW_PNG_WRITE_H
 
@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 /* A picture of h x w pixels (both at least 1) with c channels of 8 bits (1: gray, 3: RGB). False when out of memory, or
- * `out` takes no more. */
+ * a write fails. */
 bool png_write(FILE *out, const uint8_t *pixels, int h, int w, int c);
 
 #endif

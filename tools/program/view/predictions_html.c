@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Outline: words · which classes are taken for which · each class · worst pictures · the section. */
+ * Outline: text · confusion matrix · each class · worst predictions · the section. */
 #include "tools/program/view/predictions_html.h"
 
 #include <math.h>
@@ -10,15 +10,15 @@
 #include "tools/program/view/png_write.h"
 
 enum {
-  MATRIX_MOST = 20, /* classes of a matrix; of more the pairs are shown that are confused most */
+  MATRIX_MOST = 20, /* most classes of a matrix; with more, the most confused pairs are shown */
   PAIRS = 24,
   CLASSES_MOST = 100,
   WORST = 24,
-  SIDE_MOST = 256,  /* of a picture in the page; larger ones are averaged down */
-  SMOOTH_FROM = 96, /* a side from which on a browser may smooth the picture that it enlarges */
+  SIDE_MOST = 256,  /* largest side of a picture in the page; larger pictures are averaged down */
+  SMOOTH_FROM = 96, /* from this side on a browser may smooth an enlarged picture */
 };
 
-/* Cells are tinted over the paper, so that the words keep their contrast in light and dark. */
+/* Cells are tinted with transparency, so that text keeps its contrast in light and dark mode. */
 const char predictions_style[] =
     ".matrix{border-collapse:separate;border-spacing:1px;margin-bottom:1rem}.matrix td,.matrix th{padding:.2rem "
     ".4rem;border:0}.matrix "
@@ -32,7 +32,7 @@ const char predictions_style[] =
     ".raw{image-rendering:pixelated}\n"
     ".worst figcaption{font-size:.8rem;overflow-wrap:anywhere;color:var(--ink)}\n";
 
-/* ---- words ---- */
+/* ---- text ---- */
 
 static void put_class(FILE *out, const class_predictions *a, int i) {
   char room[16];
@@ -45,9 +45,9 @@ static void put_part(FILE *out, double value) {
   else fprintf(out, "%.3f", value);
 }
 
-/* ---- which classes are taken for which ---- */
+/* ---- confusion matrix ---- */
 
-/* The answer to each sample; NULL: out of memory. */
+/* The prediction for each sample; NULL: out of memory. */
 static int *find_answers(const class_predictions *a) {
   int *const found = malloc((size_t)a->samples->n * sizeof *found);
   for (int i = 0; found && i < a->samples->n; i++)
@@ -66,7 +66,7 @@ static void put_cell(FILE *out, int count, int of, bool right) {
 }
 
 static bool put_matrix(FILE *out, const class_predictions *a, const int *found, const cvy_class_result *results) {
-  const int classes = a->classes, columns = classes + 1; /* the last: no answer */
+  const int classes = a->classes, columns = classes + 1; /* the last: no prediction */
   int n_none = 0;
   int *const counts = calloc((size_t)classes * (size_t)columns, sizeof *counts);
   if (!counts) return false;
@@ -119,7 +119,7 @@ static bool put_pairs(FILE *out, const class_predictions *a, const int *found, c
     else pairs[n++] = pairs[i];
   qsort(pairs, (size_t)n, sizeof *pairs, by_count);
   fprintf(out,
-          "<p>%d pairs of %d classes are confused%s</p>\n<div class=\"scroll\"><table><tr><th>class<th>taken for<th "
+          "<p>%d pairs of %d classes are confused%s</p>\n<div class=\"scroll\"><table><tr><th>class<th>predicted as<th "
           "class=\"n\">times<th class=\"n\">of the class</tr>\n",
           n, a->classes, n > PAIRS ? "; most often:" : ":");
   for (int i = 0; i < n && i < PAIRS; i++) {
@@ -144,7 +144,7 @@ static bool put_classes(FILE *out, const class_predictions *a, const cvy_class_r
   if (n < all) fprintf(out, "<p>The %d worst of %d classes, by F1:</p>\n", n, all);
   fputs(
       "<div class=\"scroll tall\"><table><tr><th>class<th class=\"n\">images<th class=\"n\">predicted<th "
-      "class=\"n\">right<th class=\"n\">precision<th class=\"n\">recall<th class=\"n\">F1</tr>\n",
+      "class=\"n\">correct<th class=\"n\">precision<th class=\"n\">recall<th class=\"n\">F1</tr>\n",
       out);
   for (int k = 0; k < n; k++) {
     const cvy_class_result *const r = &results[order[k]];
@@ -161,7 +161,7 @@ static bool put_classes(FILE *out, const class_predictions *a, const cvy_class_r
   return true;
 }
 
-/* ---- worst pictures ---- */
+/* ---- worst predictions ---- */
 
 static void put_base64(FILE *out, const uint8_t *bytes, size_t n) {
   static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -172,7 +172,7 @@ static void put_base64(FILE *out, const uint8_t *bytes, size_t n) {
   }
 }
 
-/* Blocks of `by` x `by` pixels become their mean. */
+/* Replaces blocks of `by` x `by` pixels by their mean. */
 static void average(const uint8_t *from, int h, int w, int c, int by, uint8_t *to) {
   for (int y = 0; y < h; y += by)
     for (int x = 0; x < w; x += by)
@@ -214,7 +214,7 @@ static bool put_worst(FILE *out, const class_predictions *a, int h, int w, int c
   bool ok = true;
   if (n == 0) return true;
   fputs("<h3>Worst predictions: lowest probability of the image's class</h3>\n", out);
-  if (!shown) fprintf(out, "<p class=\"soft\">The images have %d channels; pictures have 1 or 3.</p>\n", c);
+  if (!shown) fprintf(out, "<p class=\"soft\">Not shown: the images have %d channels, pictures have 1 or 3.</p>\n", c);
   fputs("<div class=\"worst\">\n", out);
   for (int i = 0; i < n && ok; i++) {
     fputs("<figure>", out);
@@ -225,7 +225,7 @@ static bool put_worst(FILE *out, const class_predictions *a, int h, int w, int c
     else fputs("</b><br>", out);
     if (worst[i].answer < 0) fputs("no prediction", out);
     else {
-      fputs("taken for <b>", out);
+      fputs("predicted <b>", out);
       put_class(out, a, worst[i].answer);
       fprintf(out, "</b> %.4f", (double)worst[i].probability);
     }
@@ -241,8 +241,8 @@ static bool put_section(FILE *out, const class_predictions *a, const int *found,
   int correct = 0, none = 0;
   for (int i = 0; i < a->classes; i++) correct += results[i].correct;
   for (int i = 0; i < a->samples->n; i++) none += found[i] < 0;
-  fprintf(out, "<p>%d of %d are right (%.4f)", correct, a->samples->n, (double)correct / a->samples->n);
-  if (none) fprintf(out, "; %d have no prediction: the outputs are not finite", none);
+  fprintf(out, "<p>%d of %d are correct (%.4f)", correct, a->samples->n, (double)correct / a->samples->n);
+  if (none) fprintf(out, "; %d have no prediction: their outputs are not finite", none);
   fputs(".</p>\n", out);
   const bool ok = a->classes <= MATRIX_MOST ? put_matrix(out, a, found, results) : put_pairs(out, a, found, results);
   return ok && put_classes(out, a, results);
@@ -256,7 +256,10 @@ char *predictions_html(const class_predictions *a, const char *set, int epoch, i
   cvy_class_result *const results = class_results(a);
   bool ok = out && found && results;
   if (ok) {
-    fprintf(out, "<section>\n<h2>Predictions for the %d %s images, epoch %d</h2>\n", a->samples->n, set, epoch + 1);
+    fprintf(out,
+            "<section>\n"
+            "<h2>Predictions for %d %s images, epoch %d</h2>\n",
+            a->samples->n, set, epoch + 1);
     ok = put_section(out, a, found, results) && put_worst(out, a, h, w, c);
     fputs("</section>\n", out);
   }

@@ -39,10 +39,10 @@ static struct {
   long max_steps, in_epoch, steps_per_epoch;
   double last;                                /* time of the last drawing, seconds */
   long steps;                                 /* of this process */
-  double sum_ms, sum_images, sum_steps, loss; /* fading sums: the last ten seconds count most */
+  double sum_ms, sum_images, sum_steps, loss; /* decaying sums: the last ten seconds count most */
   progress_device *devices;
   int n_devices;
-  /* the loss since the process began: means of `losses_per` steps each, which doubles when there is no room for more */
+  /* the loss since the process began: means of `losses_per` steps each, which doubles when the array is full */
   struct {
     double sum[LOSSES];
     long n[LOSSES], last_step[LOSSES];
@@ -68,8 +68,7 @@ static int rows(void) {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 ? size.ws_row : 24;
 }
 
-/* Moves the cursor to the beginning of the first drawn line. A terminal that was made narrower has broken lines into
- * several. */
+/* Moves the cursor to the beginning of the first drawn line. A terminal that became narrower has wrapped lines. */
 static void go_up(void) {
   const int width = progress_columns();
   int up = -1;
@@ -78,12 +77,12 @@ static void go_up(void) {
   if (up > 0) terminal_add("\033[%dA", up);
 }
 
-/* The text of a signal handler stands below the drawing, which then stays as it is. */
+/* A signal handler has printed below the drawing, which is not redrawn then. */
 static void leave_to_signals(void) {
   if (signals_told()) state.drawn = 0;
 }
 
-/* Clears the drawing; the next text takes its place. */
+/* Clears the drawing; the next text replaces it. */
 static void wipe(void) {
   leave_to_signals();
   if (state.drawn) {
@@ -91,15 +90,15 @@ static void wipe(void) {
     terminal_add("\033[J");
   }
   const long lost = terminal_lost();
-  if (lost > 0) terminal_add("convoy: %ld lines were left out while the terminal took none\n", lost);
+  if (lost > 0) terminal_add("convoy: %ld lines were dropped while the terminal accepted no output\n", lost);
 }
 
-/* Sends the added lines, which stay. */
+/* Sends the added lines, which are permanent. */
 static void send_lines(void) {
   if (terminal_send(false)) state.drawn = 0;
 }
 
-/* Draws a line and others under it, cut to the terminal, until the next drawing. */
+/* Draws a line and others under it, cut to the terminal's width, until the next drawing. */
 static void draw_lines(const char *text, const status_lines *under) {
   const int width = progress_columns() - 1, n = under ? under->n : 0, size = (int)strlen(text);
   leave_to_signals();
@@ -131,7 +130,7 @@ void progress_start(bool quiet, int epochs, long max_steps) {
   pthread_mutex_unlock(&lock);
 }
 
-/* Text from outside may be in it. */
+/* The text may come from outside. */
 static void add_plain(const char *text) {
   char one[CVY_PLAIN_MOST];
   for (size_t n; (n = cvy_plain_next(text, "\n\t", one)) > 0; text += n) terminal_add("%s", one);
@@ -199,7 +198,7 @@ void progress_wait_begin(progress_describe_fn describe, void *user) {
   pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
   pthread_cond_init(&waiting.ended, &monotonic);
   pthread_condattr_destroy(&monotonic);
-  sigfillset(&all); /* signals are for the main thread */
+  sigfillset(&all); /* the main thread handles signals */
   pthread_sigmask(SIG_SETMASK, &all, &before);
   waiting.runs = pthread_create(&waiting.thread, NULL, wait_thread, NULL) == 0;
   pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -218,7 +217,7 @@ void progress_wait_end(void) {
 
 /* ---- steps ---- */
 
-/* The text behind the bar: all of it, or its first figures that fit into `room` columns. */
+/* The text after the bar, or its first figures that fit into `room` columns. */
 static void make_tail(char *out, size_t out_bytes, int room, const char *end) {
   char rate[32] = "", idle[24] = "";
   if (state.steps > 1 && state.sum_ms > 0)
@@ -261,7 +260,7 @@ static void note_loss(long step, double loss) {
   state.losses.last_step[at] = step + 1;
 }
 
-/* The curves that stand under the bar: the loss by step, and beside it the accuracy by epoch. */
+/* The curves under the bar: the loss by step, and beside it the accuracy by epoch. */
 static void add_curves(int width, status_lines *out) {
   text_curve loss;
   long x[LOSSES];
@@ -293,7 +292,7 @@ static void add_curves(int width, status_lines *out) {
 
 void progress_step(int epoch, long step, long steps_per_epoch, double loss, int images, double ms, bool evaluates) {
   pthread_mutex_lock(&lock);
-  /* from the second step on the first is left out: its first launches compile kernels */
+  /* from the second step on without the first, whose launches compile kernels */
   const double keep = state.steps > 1 ? exp(-ms / rate_memory_ms) : 0,
                weight = state.steps > 0 && isfinite(state.loss) ? 0.9 : 0;
   state.steps++;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Outline: words and numbers · curves · head of a run · devices · settings and command · the page · a run that goes
- * on. */
+ * Outline: text and numbers · curves · head of a run · devices · settings and command · the page · a live run. */
 #include "tools/program/view/report_html.h"
 
 #include <math.h>
@@ -55,16 +54,16 @@ static const char style[] =
     "c2255c}"
     "circle.c6{fill:#8f6b00}circle.c7{fill:#6b7280}\n";
 
-/* ---- words and numbers ---- */
+/* ---- text and numbers ---- */
 
 static void put(FILE *out, const char *text) { chart_put_text(out, text); }
 
-/* A row of a table without its end. */
+/* The beginning of a table row. */
 static void put_cell(FILE *out, const char *text) {
   fputs("<td>", out);
   put(out, text);
 }
-/* A log may say anything: a number of 300 digits is no use. */
+/* A log may have any number, also one of 300 digits. */
 static void put_number(FILE *out, const char *format, double value) {
   fprintf(out, fabs(value) < 1e15 ? format : "%.4g", value);
 }
@@ -77,7 +76,7 @@ static void put_figure(FILE *out, const char *format, double value) {
 static const char *state_of(const run_log *r, bool goes_on) {
   if (goes_on) return "running";
   if (r->error) return "failed";
-  if (!r->end) return "no end in the log: killed, or still running";
+  if (!r->end) return "killed or still running: the log has no end";
   return json_is_true(json_object_get(r->end, "interrupted")) ? "interrupted" : "finished";
 }
 
@@ -109,7 +108,7 @@ static double seconds_of(const run_log *r) {
   return sum;
 }
 
-/* Images a second of the last steps, about ten seconds of them. */
+/* Images per second of the last ten seconds of steps. */
 static double rate_of(const run_log *r) {
   double ms = 0, images = 0;
   for (size_t i = r->n_steps; i > 1 && ms < 1e4; i--) {
@@ -128,7 +127,7 @@ static double loss_of(const log_step *s) { return s->loss; }
 static double lr_of(const log_step *s) { return s->lr; }
 static double norm_of(const log_step *s) { return s->grad_norm; }
 
-/* Means of runs of steps, so that a page of a long run stays small. False when out of memory. */
+/* Means over consecutive steps, so that the page of a long run stays small. False when out of memory. */
 static bool steps_series(const run_log *r, step_value value, chart_series *out) {
   const size_t per = (r->n_steps + CHART_POINTS - 1) / CHART_POINTS;
   if (per == 0) return true;
@@ -237,7 +236,7 @@ static void put_tiles(FILE *out, const run_log *r) {
     snprintf(best_name, sizeof best_name, "best %s acc, epoch %d", by_val ? "val" : "test", best->epoch + 1);
     put_tile(out, best_name, "%.4f", by_val ? best->val_acc : best->test_acc);
   }
-  put_tile(out, "images a second", "%.0f", rate_of(r));
+  put_tile(out, "images per second", "%.0f", rate_of(r));
   put_tile(out, "seconds of training", "%.1f", seconds_of(r));
   fputs("</div>\n", out);
 }
@@ -307,9 +306,8 @@ static void put_devices(FILE *out, const run_log *r) {
   fputs("</table></div>\n", out);
   if (timed)
     fputs(
-        "<p class=\"soft\">The bar: computing, exchanging (a transfer and no kernel runs), waiting for weights or "
-        "other devices, "
-        "idle.</p>\n",
+        "<p class=\"soft\">Bar: computing, exchanging (a transfer runs, but no kernel), waiting for weights or other "
+        "devices, idle.</p>\n",
         out);
 }
 
@@ -337,7 +335,7 @@ static void put_command(FILE *out, const run_log *r) {
   const char *name;
   json_t *value;
   if (!json_is_object(options)) return;
-  fputs("<h2>The command that repeats it</h2>\n<pre>convoy train", out);
+  fputs("<h2>Command</h2>\n<pre>convoy train", out);
   json_object_foreach((json_t *)options, name, value) {
     const char *const text = json_string_value(value);
     if (!text) continue;
@@ -366,7 +364,7 @@ static void put_settings(FILE *out, const run_log *r) {
   fputs("</table></div></details>\n", out);
 }
 
-/* Several runs side by side. */
+/* Table of several runs. */
 static void put_table(FILE *out, const run_log *runs, int n) {
   static const char *const names[] = {"model", "data", "batch", "lr", "seed"};
   char room[512];
@@ -403,7 +401,7 @@ static void put_table(FILE *out, const run_log *runs, int n) {
 
 static void put_title(FILE *out, const run_log *runs, int n) {
   char model[128], data[300];
-  if (n > 1) fprintf(out, "%d runs side by side", n);
+  if (n > 1) fprintf(out, "Comparison of %d runs", n);
   else {
     put(out, run_log_setting(&runs[0], "model", model, sizeof model));
     fputs(" on ", out);
@@ -429,7 +427,7 @@ static bool put_page(FILE *out, const run_log *runs, int n, const report_section
   fputs("</h1>\n<p class=\"soft\">", out);
   if (n == 1) fprintf(out, "%s; ", state_of(&runs[0], renew_s > 0));
   fprintf(out, "written at %s by convoy %s", when, cvy_version());
-  if (renew_s > 0) fprintf(out, ", renews itself every %d s while the run goes on", renew_s);
+  if (renew_s > 0) fprintf(out, ", reloads every %d s during the run", renew_s);
   fputs("</p>\n", out);
   if (n == 1) put_tiles(out, &runs[0]);
   else put_table(out, runs, n);
@@ -467,7 +465,7 @@ bool report_html_write(const char *path, const run_log *runs, int n, const repor
   return ok;
 }
 
-/* ---- a run that goes on ---- */
+/* ---- a live run ---- */
 
 enum { RENEW_S = 5 };
 static const uint64_t between_ns = UINT64_C(5000000000), between_epochs_ns = UINT64_C(1000000000);
@@ -498,7 +496,7 @@ void live_report_predictions(live_report *report, const class_predictions *answe
   char **const place = set == CVY_SET_VAL ? &report->sections.validation : &report->sections.test;
   free(*place);
   *place = predictions_html(answers, set == CVY_SET_VAL ? "validation" : "test", epoch, data->h, data->w, data->c);
-  if (!*place) program_warn("the page of --report goes without the predictions of epoch %d: out of memory", epoch + 1);
+  if (!*place) program_warn("--report: no predictions of epoch %d: out of memory", epoch + 1);
 }
 
 bool live_report_is_due(const live_report *r, bool epoch_ended) {

@@ -12,16 +12,16 @@
 #include "tools/program/program_common.h"
 
 enum {
-  LEAST_SIDE = 96, /* a picture is enlarged until its longer side has about so many pixels */
+  LEAST_SIDE = 96, /* a picture is enlarged until its longer side has about this many pixels */
   GAP = 4,         /* pixels around a picture */
   GLYPH_W = 5,
   GLYPH_H = 7,
-  STEP = GLYPH_W + 1, /* from letter to letter */
+  STEP = GLYPH_W + 1, /* distance between letters */
   TEXT_H = GLYPH_H + 3,
   MOST_SIDE = 30000
 };
 
-/* ' ' to '~': five columns each, the lowest bit is the top row. */
+/* ' ' to '~': five columns each; the lowest bit is the top row. */
 static const uint8_t glyphs[95][GLYPH_W] = {
     {0, 0, 0, 0, 0},
     {0, 0, 0x5f, 0, 0},
@@ -125,7 +125,7 @@ typedef struct sheet {
   uint8_t *pixels; /* (h,w,3) */
 } sheet;
 
-/* About as wide as high. False: it would be too large. */
+/* Lays out a sheet about as wide as high. False: too large. */
 static bool lay_out(sheet *s, int n, int h, int w) {
   const int longer = h > w ? h : w;
   s->scale = longer < LEAST_SIDE ? LEAST_SIDE / longer : 1;
@@ -159,7 +159,7 @@ static void draw_text(sheet *s, int top, int left, int room, const char *text) {
   const int most = (room + 1) / STEP;
   for (int i = 0, at = 0; text[at] && i < most; at++) {
     const unsigned char letter = (unsigned char)text[at];
-    if ((letter & 0xc0) == 0x80) continue; /* the rest of a character of UTF-8 */
+    if ((letter & 0xc0) == 0x80) continue; /* continuation of a UTF-8 character */
     const uint8_t *const glyph = glyphs[letter >= ' ' && letter <= '~' ? letter - ' ' : '?' - ' '];
     for (int x = 0; x < GLYPH_W; x++)
       for (int y = 0; y < GLYPH_H; y++)

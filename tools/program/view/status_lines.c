@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CELL_MOST = 96, GAP = 3, LINE_LEAST = 42 }; /* of a device's own line, without its label */
+enum { CELL_MOST = 96, GAP = 3, LINE_LEAST = 42 }; /* columns of a device's line without its label */
 
 static int minimum(int a, int b) { return a < b ? a : b; }
 
-/* Columns of the part of a label that tells devices apart: "0:0/1 pthread-…" → 5. */
+/* Columns of the distinguishing part of a label: "0:0/1 pthread-…" → 5. */
 static int short_size(const char *label) { return (int)strcspn(label, " "); }
 
 static void idle_text(double idle, char *out, size_t out_bytes) {
@@ -20,7 +20,7 @@ static void add_line(status_lines *out, int width, const char *text) {
   snprintf(out->text[out->n++], sizeof out->text[0], "%.*s", width, text);
 }
 
-/* The label as far as there is room, the numbers always. */
+/* The label as far as it fits; the numbers in full. */
 static void line_each(const progress_device *d, int n, int width, status_lines *out) {
   char tail[64], idle[16], line[STATUS_WIDTH_MOST + CELL_MOST];
   int longest = 0, shortest = 0;

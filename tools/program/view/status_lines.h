@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * How the devices of a team do, in few lines of a terminal. Pure. */
+ * The state of a team's devices in few lines of a terminal. Pure. */
 #ifndef CVY_TOOLS_PROGRAM_VIEW_STATUS_LINES_H
 #define CVY_TOOLS_PROGRAM_VIEW_STATUS_LINES_H
 
@@ -12,7 +12,7 @@ typedef struct status_lines {
 } status_lines;
 
 /* At most `lines` lines of at most `width` columns for n devices: a line for each if there is room; else several on a
- * line, by their numbers alone; if even that is too much, the first ones, and the sum of the others. */
+ * line, only with their numbers; else the first ones and the sum of the others. */
 void status_lines_make(const progress_device *devices, int n, int width, int lines, status_lines *out);
 
 #endif

@@ -12,7 +12,7 @@ enum { FRAME_BYTES = 16 << 10, WAITING_BYTES = 64 << 10 };
 
 static struct {
   bool opened, terminal;
-  int fd; /* the terminal, by a description of its own that does not block: others share stderr's */
+  int fd; /* the terminal, opened separately as non-blocking, since other processes share stderr's description */
   char frame[FRAME_BYTES], waiting[WAITING_BYTES];
   size_t n_frame, n_waiting;
   long lost;
@@ -30,7 +30,7 @@ static bool takes_some(int most_ms) {
   return poll(&screen_now, 1, most_ms) > 0;
 }
 
-/* How many bytes were taken. */
+/* Number of bytes written. */
 static size_t put(const char *text, size_t n) {
   size_t taken = 0;
   while (taken < n) {
@@ -38,7 +38,7 @@ static size_t put(const char *text, size_t n) {
     const ssize_t more = write(screen.fd >= 0 ? screen.fd : STDERR_FILENO, text + taken, n - taken);
     if (more < 0 && errno == EINTR) continue;
     if (more < 0 && errno == EAGAIN) break;
-    if (more <= 0) return n; /* stderr is gone for good */
+    if (more <= 0) return n; /* stderr is closed */
     taken += (size_t)more;
   }
   return taken;
@@ -81,7 +81,7 @@ bool terminal_send(bool drawing) {
     return false;
   }
   const size_t taken = put(screen.frame, n);
-  return keep(screen.frame + taken, n - taken); /* there is room: nothing else waits */
+  return keep(screen.frame + taken, n - taken); /* there is room: nothing is buffered */
 }
 
 long terminal_lost(void) {

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The least that a curve's field spans: so much, and this part of its values. */
+/* Least span of a curve's field: absolute, and as a fraction of its values. */
 static const double flattest = 0.02, flattest_part = 1e-6;
 
-/* The numbers at the lowest and the highest row. False: there is nothing to draw. */
+/* The numbers at the lowest and the highest row. False: nothing to draw. */
 static bool find_range(const text_curve_spec *s, double *lo, double *hi) {
   *lo = INFINITY;
   *hi = -INFINITY;

@@ -13,7 +13,7 @@ typedef struct text_curve_spec {
   const double *y;
   int n;
   int rows, columns; /* of the field, at most the limits above */
-  double highest;    /* no y is above it: 1 for an accuracy, INFINITY */
+  double highest;    /* upper limit of y: 1 for an accuracy, or INFINITY */
 } text_curve_spec;
 
 typedef struct text_curve {
@@ -21,7 +21,7 @@ typedef struct text_curve {
   char text[TEXT_CURVE_ROWS_MOST + TEXT_CURVE_MORE][TEXT_CURVE_MARGIN + TEXT_CURVE_COLUMNS_MOST + 32];
 } text_curve;
 
-/* Lines without blanks at their ends. False, with n 0: there are less than two points, or one is not finite. */
+/* Lines without trailing blanks. False, with n 0: fewer than two points, or one is not finite. */
 bool text_curve_make(const text_curve_spec *spec, text_curve *out);
 
 #endif

@@ -14,7 +14,7 @@ typedef enum wait_phase { OPENING, PREPARING, FIRST_STEP, EVALUATING } wait_phas
 
 static atomic_int phase;
 static char names[2 * NAMES_MOST]; /* "0:0/0, 0:0/1", or the number of devices; set before the phase says PREPARING */
-static atomic_long run_before;     /* how many kernels had run when the first step began */
+static atomic_long run_before;     /* number of kernels that had run when the first step began */
 
 bool wait_line_compiling(double seconds, char *out, size_t out_bytes) {
   const cvy_launch_totals totals = cvy_launch_get_totals();
@@ -37,10 +37,10 @@ void wait_line_decoding(const cvy_data *data) {
   pthread_mutex_unlock(&decoded_lock);
 }
 
-/* Writes the line if pictures are decoded now; else false. */
+/* Writes the line while pictures are decoded; else false. */
 static bool say_decoding(double seconds, char *out, size_t out_bytes) {
   long done = 0, all = 0;
-  pthread_mutex_lock(&decoded_lock); /* the data set is not destroyed meanwhile */
+  pthread_mutex_lock(&decoded_lock); /* keeps the data set alive */
   const bool decoding = decoded && cvy_data_progress(decoded, &done, &all);
   pthread_mutex_unlock(&decoded_lock);
   if (!decoding) return false;
