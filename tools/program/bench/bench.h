@@ -38,6 +38,10 @@ typedef struct bench_spread {
 } bench_spread; /* low, high: quartiles */
 /* Sorts the samples. All zero for none. */
 bench_spread bench_spread_of(bench_samples *samples);
+/* Half the distance of the quartiles, in percent of the middle. */
+double bench_spread_percent(const bench_spread *spread);
+/* Of a figure's rounds the least time counts. 0: none so far. */
+void bench_keep_least(double *least, double seconds);
 
 /* ---- a device to measure on ---- */
 
@@ -89,10 +93,23 @@ double bench_roof_ms(const bench_peaks *peaks, double flops, double read_bytes, 
 /* Start of the words that measure devices together: checks the output file, installs the signal handlers, starts
  * messages, selects devices. EXIT_DONE, or the exit status, with the reason printed. */
 int bench_begin(const char *verb, const char *json, bool quiet, const char *selector, cvy_devices **devices);
-/* Synthetic data of a batch and the network for it; `model` as of --model, `input` height, width and channels of
- * an image (NULL: 28x28x1; an ONNX file has its own). Both are the caller's, also after a failure. */
-cvy_status bench_network(const char *model, const int64_t *input, int batch, bool trains, cvy_data **data,
-                         cvy_net **net);
+/* A network, and a batch of synthetic data for it. */
+typedef struct bench_subject {
+  cvy_net *net;
+  cvy_data *data;
+  int32_t *samples; /* all of the batch */
+} bench_subject;
+/* `model` as of --model, `input` height, width and channels of an image (NULL: 28x28x1; an ONNX file has its own). Call
+ * bench_subject_close either way. */
+cvy_status bench_subject_open(const char *model, const int64_t *input, int batch, bool trains, bench_subject *out);
+void bench_subject_close(bench_subject *subject);
+/* A team with weights and data; the caller destroys it, also after a failure. */
+cvy_status bench_team(const bench_subject *subject, cvy_devices *devices, const cvy_team_params *params,
+                      cvy_team **team);
+/* Steps of the first n images each. Their times in ms are added to `times`; NULL: they do not count. */
+cvy_status bench_steps(const bench_subject *subject, cvy_team *team, int n, int steps, bench_samples *times);
+/* Shows what is measured, of several rounds with the number (from 0) of this one. */
+void bench_tell(int round, int64_t rounds, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Selects devices and calls `measure` for each of them, opened. Returns the exit status; 130 after an interruption. */
 typedef cvy_status (*bench_device_fn)(void *user, bench_device *device);
 int bench_each_device(const char *selector, bool quiet, bench_device_fn measure, void *user);
@@ -102,7 +119,23 @@ json_t *bench_json(const char *word, json_t *devices);
 json_t *bench_device_json(const bench_device *device);
 bool bench_to_stdout(const char *json); /* JSON is on stdout: no table */
 
-/* Rows that every word has; F(name): offset of the field. */
+/* Rows that several words have; F(name): offset of the field. */
+#define BENCH_ROW_TIME(F, DEFAULT, HELP) \
+  {.kind = OPTION_REAL,                  \
+   .name = "time",                       \
+   .letter = 't',                        \
+   F(seconds),                           \
+   .value = "S",                         \
+   .deflt = DEFAULT,                     \
+   .unit = "seconds",                    \
+   .range = {0.001, 600},                \
+   .help = HELP}
+#define BENCH_ROW_STEPS(F, LEAST, MOST, HELP) \
+  {.kind = OPTION_INT, .name = "steps", F(steps), .deflt = "5", .unit = "steps", .range = {LEAST, MOST}, .help = HELP}
+#define BENCH_ROW_ROUNDS(F, DEFAULT, HELP) \
+  {.kind = OPTION_INT, .name = "rounds", F(rounds), .deflt = DEFAULT, .unit = "rounds", .range = {1, 100}, .help = HELP}
+#define BENCH_ROW_NO_NODES ROW_NO_NODES("this measures one machine; convoy bench fleet measures several")
+/* Rows that every word has. */
 #define BENCH_COMMON_ROWS(F, HELP_DEVICES) ROW_DEVICES(F, HELP_DEVICES), ROW_JSON_OR_TABLE(F), ROW_QUIET(F)
 
 #endif

@@ -15,6 +15,7 @@
 #include "src/replica/staging.h"
 #include "tools/program/bench/bench.h"
 #include "tools/program/view/progress.h"
+#include "tools/program/view/text_table.h"
 #include "tools/program/signals.h"
 
 enum { BUCKETS_MAX = 1 << 16, DEVICES_MAX = 256 };
@@ -39,7 +40,7 @@ static const char *parse_buckets(const char *text, void *target) {
 #define FIELD(name) .offset = offsetof(exchange_options, name)
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "Network and measurement"},
-    ROW_NO_NODES("this measures one machine; convoy bench fleet measures several"),
+    BENCH_ROW_NO_NODES,
     ROW_MODEL(FIELD, "network whose gradients are exchanged"),
     {.kind = OPTION_PARSE,
      .name = "buckets",
@@ -49,15 +50,7 @@ static const option_row rows[] = {
      .parse = parse_buckets,
      .unit = "MiB",
      .help = "bucket sizes, separated by commas; the last bucket holds the remainder"},
-    {.kind = OPTION_REAL,
-     .name = "time",
-     .letter = 't',
-     FIELD(seconds),
-     .value = "S",
-     .deflt = "0.3",
-     .unit = "seconds",
-     .range = {0.001, 600},
-     .help = "time for each figure"},
+    BENCH_ROW_TIME(FIELD, "0.3", "time for each figure"),
     ROW_NO_MATH("the exchange has no products; expected bench train, conv or ops with --math"),
     {.kind = OPTION_GROUP, .help = "Devices and output"},
     BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_IN_TURN),
@@ -452,6 +445,19 @@ fail:
   return status;
 }
 
+static const table_column columns[] = {
+    {COLUMN("device", NULL, -40, TEXT, 0)},
+    {COLUMN("exchange", "exchange", -8, TEXT, 0)},
+    {COLUMN("bucket MiB", "bucket_bytes", 10, INT, 3), .scale = 1.0 / (1 << 20)},
+    {COLUMN("buckets", NULL, 8, INT, 0)},
+    {COLUMN("pack ms", "pack_ms", 8, REAL, 3)},
+    {COLUMN("to host ms", "to_host_ms", 12, REAL, 3)},
+    {COLUMN("GB/s", "to_host_gbs", 9, REAL, 1)},
+    {COLUMN("to device ms", "to_device_ms", 12, REAL, 3)},
+    {COLUMN("GB/s", "to_device_gbs", 9, REAL, 1)},
+};
+static const text_table rates = TEXT_TABLE(columns, 0);
+
 static cvy_status measure_size(exchange_run *run, double mib, bool print, json_t *devices, json_t *team) {
   cvy_status status = CVY_OK;
   bench_spread whole, update;
@@ -462,22 +468,20 @@ static cvy_status measure_size(exchange_run *run, double mib, bool print, json_t
     exchange_part *const p = &run->parts[d];
     bench_spread pack, up, down;
     CVY_TRY(measure_bucket(run, p, &pack, &up, &down));
-    const double up_gbs = crossing_bytes / up.median * 1e-6, down_gbs = bytes / down.median * 1e-6;
-    json_array_append_new(
-        json_object_get(json_array_get(devices, (size_t)d), "rows"),
-        json_pack("{ss sI so sf so sf sf}", "exchange", kind, "bucket_bytes", (json_int_t)bytes, "pack_ms",
-                  run->packs ? json_real(pack.median) : json_null(), "to_host_ms", up.median, "to_host_gbs",
-                  cvy_staging_maps(p->staging) ? json_null() : json_real(up_gbs), "to_device_ms", down.median,
-                  "to_device_gbs", down_gbs));
+    const table_cell cells[] = {
+        CELL_TEXT(p->device.label),
+        CELL_TEXT(kind),
+        CELL(bytes),
+        CELL_NONE,
+        run->packs ? CELL(pack.median) : CELL_TEXT("-"),
+        CELL(up.median),
+        cvy_staging_maps(p->staging) ? CELL_TEXT("mapped") : CELL(crossing_bytes / up.median * 1e-6),
+        CELL(down.median),
+        CELL(bytes / down.median * 1e-6)};
+    json_array_append_new(json_object_get(json_array_get(devices, (size_t)d), "rows"), text_table_json(&rates, cells));
     if (!print) continue;
     progress_end();
-    printf("%-40.40s %-8s %10.3f %8s ", p->device.label, kind, bytes / (1 << 20), "");
-    if (run->packs) printf("%8.3f", pack.median);
-    else printf("%8s", "-");
-    printf(" %12.3f ", up.median);
-    if (cvy_staging_maps(p->staging)) printf("%9s", "mapped");
-    else printf("%9.1f", up_gbs);
-    printf(" %12.3f %9.1f\n", down.median, down_gbs);
+    text_table_row(&rates, cells);
   }
   CVY_TRY(measure_team(run, &whole, &update));
   int staged = 0;
@@ -490,11 +494,13 @@ static cvy_status measure_size(exchange_run *run, double mib, bool print, json_t
                       run->flat.n_buckets, "exchange_ms", whole.median, "exchange_ms_low", whole.low,
                       "exchange_ms_high", whole.high, "update_ms", update.median, "update_gbs", host_gbs));
   if (print) {
-    printf(
-        "  all together %-25s %-8s %10.3f %8d  exchange %.3f ms +- %.1f %%; host alone %.3f ms, %.1f GB/s, %.0f %% of "
-        "its copy\n",
-        "", kind, bytes / (1 << 20), run->flat.n_buckets, whole.median, 50 * (whole.high - whole.low) / whole.median,
-        update.median, host_gbs, 100 * host_gbs / run->copy_gbs);
+    char whole_text[160];
+    snprintf(whole_text, sizeof whole_text,
+             " exchange %.3f ms +- %.1f %%; host alone %.3f ms, %.1f GB/s, %.0f %% of its copy", whole.median,
+             bench_spread_percent(&whole), update.median, host_gbs, 100 * host_gbs / run->copy_gbs);
+    text_table_row(&rates,
+                   (table_cell[]){CELL_TEXT("  all together"), CELL_TEXT(kind), CELL(bytes), CELL(run->flat.n_buckets),
+                                  CELL_TEXT(whole_text), CELL_NONE, CELL_NONE, CELL_NONE, CELL_NONE});
     fflush(stdout);
   }
 fail:
@@ -549,10 +555,11 @@ int bench_exchange_main(int argc, char **argv) {
     json_object_set_new(device, "rows", json_array());
     json_array_append_new(devices, device);
   }
-  if (print)
-    printf("%s: %.1f MiB of gradients; the host copies %.1f GB/s\n%-40s %-8s %10s %8s %8s %12s %9s %12s %9s\n",
-           options.model, (double)run.flat.n_floats * 4 / (1 << 20), run.copy_gbs, "device", "exchange", "bucket MiB",
-           "buckets", "pack ms", "to host ms", "GB/s", "to device ms", "GB/s");
+  if (print) {
+    program_print("%s: %.1f MiB of gradients; the host copies %.1f GB/s\n", options.model,
+                  (double)run.flat.n_floats * 4 / (1 << 20), run.copy_gbs);
+    text_table_head(&rates);
+  }
   for (int i = 0; i < options.buckets.n; i++) {
     for (int packs = 0; packs < 2; packs++) {
       run.packs = packs;

@@ -17,7 +17,7 @@
 #include "tools/program/bench/bench.h"
 #include "tools/program/node.h"
 #include "tools/program/view/progress.h"
-#include "tools/program/signals.h"
+#include "tools/program/view/text_table.h"
 
 typedef struct fleet_bench_options {
   const char *devices, *json, *conv_algo;
@@ -36,21 +36,12 @@ static const option_row rows[] = {
     ROW_BATCH(FIELD, 1 << 20, "images of a step of the whole fleet, and of a node alone"),
     ROW_SHARES(FIELD, "even"),
     ROW_EXCHANGE(FIELD),
-    {.kind = OPTION_INT,
-     .name = "steps",
-     FIELD(steps),
-     .deflt = "5",
-     .unit = "steps",
-     .range = {2, 128},
-     .help = "steps measured of each node and of the fleet, after warm-up; more if steps are short"},
-    {.kind = OPTION_INT,
-     .name = "rounds",
-     FIELD(rounds),
-     .deflt = "1",
-     .unit = "rounds",
-     .range = {1, 100},
-     .help = "repetitions of all measurements; the shortest time of each figure is used, since other programs disturb "
-             "unevenly"},
+    BENCH_ROW_STEPS(FIELD, 2, 128,
+                    "steps measured of each node and of the fleet, after warm-up; more if steps are short"),
+    BENCH_ROW_ROUNDS(FIELD, "1",
+                     "repetitions of all measurements; the shortest time of each figure is used, since other programs "
+                     "disturb "
+                     "unevenly"),
     ROW_CONV_ALGO(FIELD, "algorithms of convolutions and linear layers, as in convoy train"),
     ROW_MATH(FIELD, HELP_MATH_SHORT),
     ROW_TUNE(FIELD, HELP_TUNE),
@@ -93,9 +84,7 @@ typedef struct fleet_run {
   const fleet_bench_options *options;
   cvy_fleet *fleet;
   cvy_devices *devices;
-  cvy_net *net;
-  cvy_data *data;
-  int32_t *samples;
+  bench_subject subject;
   int n_nodes, rank, round, n_units;
   double *unit_bytes;
   int counts[CVY_NODES_MOST]; /* devices of each node */
@@ -115,37 +104,10 @@ static double figure_of(const fleet_run *run, int r, figure f) { return figures_
 
 /* ---- measuring ---- */
 
-static void tell(const fleet_run *run, const char *what) {
-  char text[160];
-  if (run->options->rounds > 1)
-    snprintf(text, sizeof text, "round %d of %d: %s", run->round + 1, (int)run->options->rounds, what);
-  else snprintf(text, sizeof text, "%s", what);
-  progress_status(text);
-}
-
-/* times_s NULL: warm-up. */
-static cvy_status run_steps(fleet_run *run, cvy_team *team, int n, int steps, double *times_s) {
-  cvy_status status = CVY_OK;
-  const cvy_stop *const stop = signals_soft();
-  int taken = 0;
-  for (int i = 0; i < steps; i++) {
-    bool got = true;
-    if (cvy_stop_requested(stop)) CVY_TRY(CVY_E_INTERRUPTED);
-    CVY_TRY(cvy_team_step(team, run->samples, n, 0.001f));
-    if (i == steps - 1) CVY_TRY(cvy_team_wait(team));
-    while (got) {
-      cvy_step_result result;
-      CVY_TRY(cvy_team_take(team, false, &result, &got));
-      if (got && times_s) times_s[taken++] = 1e-3 * result.ms;
-    }
-  }
-fail:
-  return status;
-}
+#define TELL(WHAT) bench_tell(run->round, run->options->rounds, WHAT)
 
 /* Fleet NULL: this node's devices without a fleet. */
 static cvy_status open_team(fleet_run *run, cvy_fleet *fleet, int n, const double *shares, cvy_team **team) {
-  cvy_status status = CVY_OK;
   const fleet_bench_options *const o = run->options;
   const bool crosses = fleet || run->devices->n > 1;
   const cvy_team_params params = {.batch = n,
@@ -159,10 +121,15 @@ static cvy_status open_team(fleet_run *run, cvy_fleet *fleet, int n, const doubl
                                   .fleet = fleet,
                                   .allow_nan = true,
                                   .fault_stops = true}; /* figures are the whole fleet's */
-  CVY_TRY(cvy_team_create(run->devices, run->net, &params, team));
-  CVY_TRY(cvy_team_init(*team, &(cvy_init_params){.kind = CVY_INIT_HE}));
-  CVY_TRY(cvy_team_attach(*team, run->data));
-fail:
+  return bench_team(&run->subject, run->devices, &params, team);
+}
+
+/* The steps before those that count; *step_s: the last one's time. */
+static cvy_status run_first(fleet_run *run, cvy_team *team, int n, double *step_s) {
+  static bench_samples first;
+  first.n = 0;
+  const cvy_status status = bench_steps(&run->subject, team, n, UNMEASURED, &first);
+  if (status == CVY_OK) *step_s = 1e-3 * first.values[UNMEASURED - 1];
   return status;
 }
 
@@ -177,17 +144,15 @@ static int steps_for(const fleet_run *run, double step_s) {
 static cvy_status measure_full(fleet_run *run, double *seconds) {
   cvy_status status = CVY_OK;
   cvy_team *team = NULL;
+  static bench_samples times;
   const int n = (int)run->options->batch;
-  double *times_s = NULL, first_s[UNMEASURED];
+  double first_s;
+  times.n = 0;
   CVY_TRY(open_team(run, NULL, n, NULL, &team));
-  CVY_TRY(run_steps(run, team, n, UNMEASURED, first_s));
-  const int steps = steps_for(run, first_s[UNMEASURED - 1]);
-  times_s = cvy_calloc((size_t)steps, sizeof *times_s);
-  CVY_REQUIRE(times_s, CVY_E_MEMORY, "no memory for the times of %d steps", steps);
-  CVY_TRY(run_steps(run, team, n, steps, times_s));
-  *seconds = cvy_quantile(times_s, steps, 0.5);
+  CVY_TRY(run_first(run, team, n, &first_s));
+  CVY_TRY(bench_steps(&run->subject, team, n, steps_for(run, first_s), &times));
+  *seconds = 1e-3 * bench_spread_of(&times).median;
 fail:
-  cvy_free(times_s);
   cvy_team_destroy(&team);
   return status;
 }
@@ -229,16 +194,16 @@ static cvy_status measure_chain(fleet_run *run, cvy_fleet *fleet, int n, const d
   cvy_status status = CVY_OK;
   cvy_team *team = NULL;
   cvy_chain_times *times = NULL;
-  double *scratch = NULL, first_s[UNMEASURED];
+  double *scratch = NULL, first_s;
   CVY_TRY(open_team(run, fleet, n, shares, &team));
   cvy_chain *const chain = cvy_team_chain(team);
-  CVY_TRY(run_steps(run, team, n, UNMEASURED, first_s));
-  const int steps = steps_for(run, step_s > 0 ? step_s : first_s[UNMEASURED - 1]) + 1;
+  CVY_TRY(run_first(run, team, n, &first_s));
+  const int steps = steps_for(run, step_s > 0 ? step_s : first_s) + 1;
   times = cvy_calloc((size_t)(steps * run->n_units), sizeof *times);
   scratch = cvy_calloc((size_t)steps, sizeof *scratch);
   CVY_REQUIRE(times && scratch, CVY_E_MEMORY, "no memory for the times of %d steps", steps);
   cvy_chain_note(chain, times, steps);
-  CVY_TRY(run_steps(run, team, n, steps, NULL));
+  CVY_TRY(bench_steps(&run->subject, team, n, steps, NULL));
   for (int r = 0; r < cvy_fleet_size(fleet); r++)
     CVY_REQUIRE(cvy_fleet_has(fleet, r), CVY_E_IO,
                 "node %d (%s) was lost while the fleet was measured; no figures of the fleet", r,
@@ -261,10 +226,10 @@ static cvy_status meet(fleet_run *run) {
 static cvy_status measure_nodes(fleet_run *run, double *own) {
   cvy_status status = CVY_OK;
   cvy_fleet *alone = NULL;
-  tell(run, "measuring each node alone");
+  TELL("measuring each node alone");
   CVY_TRY(meet(run));
   CVY_TRY(measure_full(run, &own[FULL_S]));
-  tell(run, "measuring each node's share");
+  TELL("measuring each node's share");
   CVY_TRY(meet(run));
   CVY_TRY(cvy_fleet_meet(&(cvy_fleet_params){.nodes = "127.0.0.1", .port = 1}, &alone));
   CVY_TRY(measure_chain(run, alone, run->node_shares[run->rank], run->all_shares + run->first, 0, own));
@@ -273,17 +238,13 @@ fail:
   return status;
 }
 
-static void keep_least(double *least, double seconds) {
-  if (*least == 0 || seconds < *least) *least = seconds;
-}
-
 static void keep_most(double *most, double rate) { *most = fmax(*most, rate); }
 
 /* The figures of a node's share are those of the round with the shortest step. */
 static void keep_figures(fleet_run *run) {
   for (int r = 0; r < run->n_nodes; r++) {
     double *const kept = figures_of(run, r), *const now = run->fresh + (size_t)r * run->n_figures;
-    keep_least(&kept[FULL_S], now[FULL_S]);
+    bench_keep_least(&kept[FULL_S], now[FULL_S]);
     if (kept[SHARE_S] == 0 || now[SHARE_S] < kept[SHARE_S])
       memcpy(kept + SHARE_S, now + SHARE_S, (run->n_figures - SHARE_S) * sizeof *kept);
   }
@@ -292,7 +253,7 @@ static void keep_figures(fleet_run *run) {
 static void keep_links(fleet_run *run, const cvy_link_rate *now) {
   for (int r = 0; r < run->n_nodes - 1; r++) {
     cvy_link_rate *const kept = &run->links[r];
-    keep_least(&kept->latency_s, now[r].latency_s);
+    bench_keep_least(&kept->latency_s, now[r].latency_s);
     keep_most(&kept->up, now[r].up);
     keep_most(&kept->down, now[r].down);
     keep_most(&kept->both_up, now[r].both_up);
@@ -310,12 +271,12 @@ static cvy_status measure_round(fleet_run *run) {
                            run->n_figures * bytes));
   for (int r = 0; r < run->n_nodes; r++) slowest_s = fmax(slowest_s, run->fresh[(size_t)r * run->n_figures + SHARE_S]);
   keep_figures(run);
-  tell(run, "measuring the links");
+  TELL("measuring the links");
   CVY_TRY(cvy_link_rates(run->fleet, LINK_S, links));
   keep_links(run, links);
-  tell(run, "measuring the fleet");
+  TELL("measuring the fleet");
   CVY_TRY(measure_chain(run, run->fleet, (int)run->options->batch, run->all_shares, slowest_s, run->fresh + own_at));
-  keep_least(&run->measured_s, run->fresh[own_at + SHARE_S]);
+  bench_keep_least(&run->measured_s, run->fresh[own_at + SHARE_S]);
 fail:
   return status;
 }
@@ -406,7 +367,36 @@ static void verdict_of(const fleet_run *run, int r, char *out, size_t out_bytes)
                            figure_of(run, r, SHARE_S), slowest_share(run, r), run->links_s, out, out_bytes);
 }
 
+static const table_column node_columns[] = {
+    {COLUMN("node", NULL, -18, TEXT, 0)},
+    {COLUMN("ms", "alone_ms", 9, REAL, 1), .above = "alone"},
+    {COLUMN("images", "share", 7, INT, 0)},
+    {COLUMN("ms", "share_ms", 9, REAL, 1)},
+    {COLUMN("host ms", "host_ms", 8, REAL, 1), .above = "its share"},
+    {COLUMN("up", NULL, 6, REAL, 0)},
+    {COLUMN("down", NULL, 6, REAL, 0)},
+    {COLUMN("both", NULL, 6, REAL, 0), .above = "to the next, Mbit/s"},
+    {COLUMN("us", NULL, 5, REAL, 0)},
+};
+static const text_table node_table = TEXT_TABLE(node_columns, 0);
+
+static void node_cells(const fleet_run *run, int r, table_cell *cells) {
+  const cvy_link_rate *const l = &run->links[r];
+  const bool last = r == run->n_nodes - 1;
+  const table_cell all[] = {CELL_TEXT(cvy_fleet_name(run->fleet, r)),
+                            CELL(1e3 * figure_of(run, r, FULL_S)),
+                            CELL(run->node_shares[r]),
+                            CELL(1e3 * figure_of(run, r, SHARE_S)),
+                            CELL(1e3 * figure_of(run, r, HOST_S)),
+                            last ? CELL_NONE : CELL(mbit(l->up)),
+                            last ? CELL_NONE : CELL(mbit(l->down)),
+                            last ? CELL_NONE : CELL(mbit(fmin(l->both_up, l->both_down))),
+                            last ? CELL_NONE : CELL(1e6 * l->latency_s)};
+  memcpy(cells, all, sizeof all);
+}
+
 static void print_all(const fleet_run *run) {
+  table_cell cells[TABLE_COLUMNS];
   char *const labels = fleet_labels(run->fleet), text[512];
   const double most_s = fmax(slowest_share(run, -1), run->links_s);
   progress_end();
@@ -415,16 +405,11 @@ static void print_all(const fleet_run *run) {
                 cvy_fleet_link(run->fleet)->kind);
   for (char *node = labels ? strtok(labels, "|") : NULL; node; node = strtok(NULL, "|"))
     printf("  %.76s\n", node + strspn(node, " "));
-  printf("\n%28s%27s%24s\n%-18s %9s %7s %9s %8s %6s %6s %6s %5s\n", "alone", "its share", "to the next, Mbit/s", "node",
-         "ms", "images", "ms", "host ms", "up", "down", "both", "us");
+  printf("\n");
+  text_table_head(&node_table);
   for (int r = 0; r < run->n_nodes; r++) {
-    const cvy_link_rate *const l = &run->links[r];
-    program_print("%-18.18s %9.1f %7d %9.1f %8.1f", cvy_fleet_name(run->fleet, r), 1e3 * figure_of(run, r, FULL_S),
-                  run->node_shares[r], 1e3 * figure_of(run, r, SHARE_S), 1e3 * figure_of(run, r, HOST_S));
-    if (r < run->n_nodes - 1)
-      printf(" %6.0f %6.0f %6.0f %5.0f", mbit(l->up), mbit(l->down), mbit(fmin(l->both_up, l->both_down)),
-             1e6 * l->latency_s);
-    printf("\n");
+    node_cells(run, r, cells);
+    text_table_row(&node_table, cells);
   }
   printf("\nA step: predicted %.1f ms, measured %.1f ms (%+.1f %%)\n", 1e3 * run->predicted_s, 1e3 * run->measured_s,
          100 * (run->predicted_s / run->measured_s - 1));
@@ -444,17 +429,18 @@ static json_t *link_json(const cvy_link_rate *l) {
 
 static json_t *result_json(const fleet_run *run) {
   json_t *const nodes = fleet_json(run->fleet), *const labels = json_array();
+  table_cell cells[TABLE_COLUMNS];
   char text[512];
   for (int r = 0; r < run->n_nodes; r++) {
     json_t *const node = json_array_get(nodes, (size_t)r), *const its = json_object_get(node, "devices");
     for (size_t i = 0; i < json_array_size(its); i++)
       json_array_append(labels, json_object_get(json_array_get(its, i), "label"));
     verdict_of(run, r, text, sizeof text);
-    json_object_update_new(node, json_pack("{si sf sf sf so sf so}", "share", run->node_shares[r], "alone_ms",
-                                           1e3 * figure_of(run, r, FULL_S), "share_ms",
-                                           1e3 * figure_of(run, r, SHARE_S), "host_ms", 1e3 * figure_of(run, r, HOST_S),
-                                           "to_next", r < run->n_nodes - 1 ? link_json(&run->links[r]) : json_null(),
-                                           "without_ms", 1e3 * run->without_s[r], "verdict", program_text_json(text)));
+    node_cells(run, r, cells);
+    json_object_update_new(node, text_table_json(&node_table, cells));
+    json_object_update_new(
+        node, json_pack("{so sf so}", "to_next", r < run->n_nodes - 1 ? link_json(&run->links[r]) : json_null(),
+                        "without_ms", 1e3 * run->without_s[r], "verdict", program_text_json(text)));
   }
   json_t *const out = bench_json("fleet", labels);
   json_object_update_new(
@@ -527,18 +513,16 @@ static cvy_status prepare(fleet_run *run) {
   run->rank = cvy_fleet_rank(run->fleet);
   CVY_TRY(compare_nodes(run));
   CVY_TRY(cut_batch(run));
-  CVY_TRY(bench_network(run->options->model, NULL, batch, true, &run->data, &run->net));
-  const cvy_layout *const l = cvy_net_layout(run->net);
+  CVY_TRY(bench_subject_open(run->options->model, NULL, batch, true, &run->subject));
+  const cvy_layout *const l = cvy_net_layout(run->subject.net);
   run->n_units = cvy_chain_pieces(l, 0, NULL);
   run->n_figures = FIGURES + 3 * (size_t)run->n_units;
   run->unit_bytes = cvy_calloc((size_t)run->n_units, sizeof *run->unit_bytes);
   bytes = cvy_calloc((size_t)run->n_units, sizeof *bytes);
   run->figures = cvy_calloc((size_t)run->n_nodes * run->n_figures, sizeof *run->figures);
   run->fresh = cvy_calloc((size_t)run->n_nodes * run->n_figures, sizeof *run->fresh);
-  run->samples = cvy_calloc((size_t)batch, sizeof *run->samples);
-  CVY_REQUIRE(run->unit_bytes && bytes && run->figures && run->fresh && run->samples, CVY_E_MEMORY,
-              "no memory for a batch of %d", batch);
-  for (int i = 0; i < batch; i++) run->samples[i] = i;
+  CVY_REQUIRE(run->unit_bytes && bytes && run->figures && run->fresh, CVY_E_MEMORY, "no memory for %d nodes",
+              run->n_nodes);
   (void)cvy_chain_pieces(l, 0, bytes);
   for (int u = 0; u < run->n_units; u++) run->unit_bytes[u] = (double)bytes[u];
 fail:
@@ -567,14 +551,12 @@ static int meet_others(const fleet_bench_options *o, cvy_fleet **fleet) {
 /* True: the nodes must meet again, and the command starts over. */
 static bool close_run(fleet_run *run, int code) {
   const bool again = fleet_end(&run->options->fleet, run->options->quiet, code, &run->fleet);
-  cvy_data_destroy(&run->data);
-  cvy_net_destroy(&run->net);
+  bench_subject_close(&run->subject);
   cvy_devices_destroy(&run->devices);
   cvy_free(run->unit_bytes);
   cvy_free(run->all_shares);
   cvy_free(run->figures);
   cvy_free(run->fresh);
-  cvy_free(run->samples);
   return again;
 }
 

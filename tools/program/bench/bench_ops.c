@@ -99,37 +99,30 @@ static const char *parse_slowdown(const char *text, void *target) {
    .deflt = "all",                            \
    .choices = "fwd|bwd-data|bwd-weights|all", \
    .help = "one pass of convolutions only"}
-#define TIME_ROWS                                                                                        \
-  {.kind = OPTION_GROUP, .help = "How"},                                                                 \
-      {.kind = OPTION_REAL,                                                                              \
-       .name = "time",                                                                                   \
-       .letter = 't',                                                                                    \
-       FIELD(seconds),                                                                                   \
-       .value = "S",                                                                                     \
-       .deflt = "0.3",                                                                                   \
-       .unit = "seconds",                                                                                \
-       .range = {0.001, 600},                                                                            \
-       .help = "time for each row; at least 3 samples, or one if that takes more than 4 times as long"}, \
-      {.kind = OPTION_TEXT,                                                                              \
-       .name = "baseline",                                                                               \
-       FIELD(baseline),                                                                                  \
-       .value = "F",                                                                                     \
-       .absent = "none",                                                                                 \
-       .unit = "JSON file",                                                                              \
-       .help = "an older result of the same word to compare with"},                                      \
-      {.kind = OPTION_PARSE,                                                                             \
-       .name = "max-slowdown",                                                                           \
-       FIELD(max_slowdown),                                                                              \
-       .value = "P",                                                                                     \
-       .parse = parse_slowdown,                                                                          \
-       .absent = "not checked",                                                                          \
-       .unit = "percent",                                                                                \
-       .help = "exit with status 1 if a row is slower than the baseline by more than this, such as 5%"}, \
-      {.kind = OPTION_FLAG,                                                                              \
-       .name = "dump-build",                                                                             \
-       FIELD(dump_build),                                                                                \
-       .absent = "off",                                                                                  \
-       .unit = "switch",                                                                                 \
+#define TIME_ROWS                                                                                              \
+  {.kind = OPTION_GROUP, .help = "How"},                                                                       \
+      BENCH_ROW_TIME(FIELD, "0.3",                                                                             \
+                     "time for each row; at least 3 samples, or one if that takes more than 4 times as long"), \
+      {.kind = OPTION_TEXT,                                                                                    \
+       .name = "baseline",                                                                                     \
+       FIELD(baseline),                                                                                        \
+       .value = "F",                                                                                           \
+       .absent = "none",                                                                                       \
+       .unit = "JSON file",                                                                                    \
+       .help = "an older result of the same word to compare with"},                                            \
+      {.kind = OPTION_PARSE,                                                                                   \
+       .name = "max-slowdown",                                                                                 \
+       FIELD(max_slowdown),                                                                                    \
+       .value = "P",                                                                                           \
+       .parse = parse_slowdown,                                                                                \
+       .absent = "not checked",                                                                                \
+       .unit = "percent",                                                                                      \
+       .help = "exit with status 1 if a row is slower than the baseline by more than this, such as 5%"},       \
+      {.kind = OPTION_FLAG,                                                                                    \
+       .name = "dump-build",                                                                                   \
+       FIELD(dump_build),                                                                                      \
+       .absent = "off",                                                                                        \
+       .unit = "switch",                                                                                       \
        .help = "print compiled programs, their options and the compiler's log on stderr"}
 
 #define SHARED_ROWS                                                                                                   \

@@ -6,6 +6,7 @@
 #include "src/base/clock.h"
 #include "tools/program/bench/bench.h"
 #include "tools/program/view/progress.h"
+#include "tools/program/view/text_table.h"
 #include "tools/program/signals.h"
 
 enum {
@@ -285,15 +286,7 @@ typedef struct peak_options {
 #define FIELD(name) .offset = offsetof(peak_options, name)
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "Options"},
-    {.kind = OPTION_REAL,
-     .name = "time",
-     .letter = 't',
-     FIELD(seconds),
-     .value = "S",
-     .deflt = "0.5",
-     .unit = "seconds",
-     .range = {0.001, 600},
-     .help = "time for each figure"},
+    BENCH_ROW_TIME(FIELD, "0.5", "time for each figure"),
     ROW_NO_MATH("peaks are of float32 arithmetic; expected bench train, conv or ops with --math"),
     BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_IN_TURN),
 };
@@ -315,7 +308,19 @@ static const option_table table = {
         "\"open_ms\", \"close_ms\"}}]}; GB: 10^9 bytes.",
 };
 
-#define HEAD "%-32s %9s %7s %7s %7s %8s %8s %8s %9s %7s %7s\n"
+static const table_column columns[] = {
+    {COLUMN("device", NULL, -32, TEXT, 0)},
+    {COLUMN("FMA", NULL, 9, REAL, 1), .unit = "GFLOP/s"},
+    {COLUMN("read", NULL, 7, REAL, 1), .unit = "GB/s"},
+    {COLUMN("write", NULL, 7, REAL, 1), .unit = "GB/s"},
+    {COLUMN("copy", NULL, 7, REAL, 1), .unit = "GB/s"},
+    {COLUMN("to dev.", NULL, 8, REAL, 1), .unit = "GB/s"},
+    {COLUMN("to host", NULL, 8, REAL, 1), .unit = "GB/s"},
+    {COLUMN("launch", NULL, 8, REAL, 2), .unit = "us"},
+    {COLUMN("r. trip", NULL, 9, REAL, 2), .unit = "us"},
+    {COLUMN("open", NULL, 7, REAL, 3), .unit = "ms"},
+    {COLUMN("close", NULL, 7, REAL, 3), .unit = "ms"},
+};
 
 static cvy_status measure(void *user, bench_device *device) {
   peak_options *const options = user;
@@ -330,13 +335,13 @@ static cvy_status measure(void *user, bench_device *device) {
   const bench_peaks *const p = &device->peaks;
   json_array_append_new(options->out, bench_device_json(device));
   if (!bench_to_stdout(options->json)) {
+    const text_table out = TEXT_TABLE(columns, 0);
     progress_end();
-    if (options->n_printed++ == 0)
-      printf(HEAD HEAD, "device", "FMA", "read", "write", "copy", "to dev.", "to host", "launch", "r. trip", "open",
-             "close", "", "GFLOP/s", "GB/s", "GB/s", "GB/s", "GB/s", "GB/s", "us", "us", "ms", "ms");
-    printf("%-32.32s %9.1f %7.1f %7.1f %7.1f %8.1f %8.1f %8.2f %9.2f %7.3f %7.3f\n", device->label, p->fma_gflops,
-           p->read_gbs, p->write_gbs, p->copy_gbs, p->to_device_gbs, p->to_host_gbs, p->launch_us, p->round_trip_us,
-           p->open_ms, p->close_ms);
+    if (options->n_printed++ == 0) text_table_head(&out);
+    text_table_row(&out,
+                   (table_cell[]){CELL_TEXT(device->label), CELL(p->fma_gflops), CELL(p->read_gbs), CELL(p->write_gbs),
+                                  CELL(p->copy_gbs), CELL(p->to_device_gbs), CELL(p->to_host_gbs), CELL(p->launch_us),
+                                  CELL(p->round_trip_us), CELL(p->open_ms), CELL(p->close_ms)});
     fflush(stdout);
   }
 fail:

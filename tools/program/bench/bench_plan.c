@@ -12,6 +12,7 @@
 #include "tools/program/bench/bench_ops.h"
 #include "tools/program/bench/bench_plan_fit.h"
 #include "tools/program/view/progress.h"
+#include "tools/program/view/text_table.h"
 
 typedef struct plan_options {
   const char *json, *conv_algo, *measured;
@@ -85,8 +86,7 @@ typedef struct plan_run {
   const cvy_known_device *known;
   plan_fit fit; /* --measured */
   cvy_device *device;
-  cvy_data *data;
-  cvy_net *net;
+  bench_subject subject;
   cvy_instance *instance;
   cvy_gather *gather;
   cvy_device_update *update;
@@ -110,12 +110,13 @@ static cvy_status update_bucket(void *user, int bucket) {
 static cvy_status make_step(plan_run *run) {
   cvy_status status = CVY_OK;
   const int n = (int)run->options->batch;
-  const cvy_shape *const x = &run->net->layers[0].shape;
+  const cvy_shape *const x = &run->subject.net->layers[0].shape;
   cvy_instance_params params = {.n = n, .moments = 1};
   CVY_TRY(cvy_conv_algos_parse(run->options->conv_algo, &params.algos));
-  CVY_TRY(cvy_instance_create(run->device, run->net, &params, &run->instance));
+  CVY_TRY(cvy_instance_create(run->device, run->subject.net, &params, &run->instance));
   CVY_TRY(cvy_gather_create(run->device, x, NULL, &run->gather));
-  CVY_TRY(cvy_device_update_create(run->device, run->instance, cvy_net_layout(run->net), 0, false, &run->update));
+  CVY_TRY(
+      cvy_device_update_create(run->device, run->instance, cvy_net_layout(run->subject.net), 0, false, &run->update));
   CVY_TRY(cvy_buffer_create(run->device, (size_t)n * (size_t)(x->h * x->w * x->c), &run->images));
   CVY_TRY(cvy_buffer_create(run->device, (size_t)n * sizeof(int32_t), &run->labels));
   CVY_TRY(cvy_buffer_create(run->device, (size_t)n * sizeof(int32_t), &run->index));
@@ -201,7 +202,7 @@ static cvy_conv_pass conv_pass_of(int part) {
 static const char *title_of(const plan_run *run, int place, char *room, size_t room_bytes) {
   const int unit = place / CVY_SCOPE_PARTS;
   if (unit >= n_units(run)) return place % CVY_SCOPE_PARTS == 0 ? "loss" : "data and update";
-  return cvy_layer_title(run->net, run->instance->plan->units[unit].layer, room, room_bytes);
+  return cvy_layer_title(run->subject.net, run->instance->plan->units[unit].layer, room, room_bytes);
 }
 
 static const char *pass_of(const plan_run *run, int place) {
@@ -232,22 +233,46 @@ static json_t *sum_json(const plan_run *run, int place) {
   return out;
 }
 
-static json_t *launch_json(const plan_run *run, const cvy_dry_run_launch *l) {
+static const table_column launch_columns[] = {
+    {COLUMN("layer", "layer", -30, TEXT, 0)},
+    {COLUMN("pass", "pass", -13, TEXT, 0)},
+    {COLUMN("kernel", "kernel", -30, TEXT, 0)},
+    {COLUMN("groups", "groups", 8, INT, 0)},
+    {COLUMN("items", "items", 5, INT, 0)},
+    {COLUMN("fill", "fill", 6, REAL, 2), .no_zero = true},
+    {COLUMN(NULL, "fma", 0, REAL, 0)},
+    {COLUMN("MB", "bytes", 8, REAL, 2), .scale = 1e-6},
+    {COLUMN("us", "expected_ms", 8, REAL, 1), .scale = 1e3},
+};
+static const text_table launch_table = TEXT_TABLE(launch_columns, 0);
+
+/* title: room for the layer's name. */
+static void launch_cells(const plan_run *run, const cvy_dry_run_launch *l, char title[96], table_cell *cells) {
   const int place = place_of(run, l);
-  char title[96];
-  return json_pack("{ss ss ss sI sI sf sf sf sf}", "layer", title_of(run, place, title, sizeof title), "pass",
-                   pass_of(run, place), "kernel", l->name, "groups", (json_int_t)l->groups, "items",
-                   (json_int_t)l->items, "fill", fill_of(run, l), "fma", l->work.fma, "bytes", l->work.bytes,
-                   "expected_ms", 1e3 * l->work.seconds);
+  const table_cell all[] = {CELL_TEXT(title_of(run, place, title, 96)),
+                            CELL_TEXT(pass_of(run, place)),
+                            CELL_TEXT(l->name),
+                            CELL(l->groups),
+                            CELL(l->items),
+                            CELL(fill_of(run, l)),
+                            CELL(l->work.fma),
+                            CELL(l->work.bytes),
+                            CELL(1e3 * l->work.seconds)};
+  memcpy(cells, all, sizeof all);
 }
 
 static json_t *result_json(const plan_run *run) {
   json_t *const passes = json_array(), *const steps = json_array();
+  table_cell cells[TABLE_COLUMNS];
+  char title[96];
   int n;
   const cvy_dry_run_launch *const launches = cvy_dry_run_launches(run->device, &n);
   for (int place = 0; place < CVY_SCOPE_PARTS * n_units(run) + 2; place++)
     if (run->sums[place].launches) json_array_append_new(passes, sum_json(run, place));
-  for (int i = 0; i < n; i++) json_array_append_new(steps, launch_json(run, &launches[i]));
+  for (int i = 0; i < n; i++) {
+    launch_cells(run, &launches[i], title, cells);
+    json_array_append_new(steps, text_table_json(&launch_table, cells));
+  }
   json_t *const out =
       json_pack("{ss ss ss so sI si si si sf so so so}", "version", cvy_version(), "word", "plan", "device",
                 run->known->name, "model", program_text_json(run->options->model), "batch",
@@ -262,15 +287,22 @@ static json_t *result_json(const plan_run *run) {
   return out;
 }
 
-static void print_fill(double fill) {
-  if (fill > 0) printf(" %6.2f", fill);
-  else printf(" %6s", "");
-}
-
 static void print_passes(const plan_run *run) {
+  static const table_column columns[] = {
+      {COLUMN("layer", NULL, -30, TEXT, 0)},
+      {COLUMN("pass", NULL, -13, TEXT, 0)},
+      {COLUMN("algorithm", NULL, -15, TEXT, 0)},
+      {COLUMN("parts", NULL, 5, INT, 0)},
+      {COLUMN("launches", NULL, 8, INT, 0)},
+      {COLUMN("groups", NULL, 7, INT, 0)},
+      {COLUMN("fill", NULL, 6, REAL, 2), .no_zero = true},
+      {COLUMN("MB", NULL, 8, REAL, 2), .scale = 1e-6},
+      {COLUMN("us", NULL, 8, REAL, 1), .scale = 1e6},
+      {COLUMN("whole us", NULL, 8, REAL, 1), .scale = 1e6},
+  };
+  static const text_table table_of_passes = TEXT_TABLE(columns, 0);
   char title[96];
-  printf("%-30s %-13s %-14s %5s %8s %7s %6s %8s %8s %8s\n", "layer", "pass", "algorithm", "parts", "launches", "groups",
-         "fill", "MB", "us", "whole us");
+  text_table_head(&table_of_passes);
   for (int place = 0; place < CVY_SCOPE_PARTS * n_units(run) + 2; place++) {
     const pass_sum *const sum = &run->sums[place];
     if (!sum->launches) continue;
@@ -278,30 +310,24 @@ static void print_passes(const plan_run *run) {
     const cvy_conv2d *const conv = unit < n_units(run) ? conv_of(run, unit) : NULL;
     const cvy_conv_pass pass = conv_pass_of(place % CVY_SCOPE_PARTS);
     const cvy_conv_expected expected = conv ? cvy_conv2d_expected_of(conv, pass) : (cvy_conv_expected){0};
-    printf("%-30.30s %-13s %-14s ", title_of(run, place, title, sizeof title), pass_of(run, place),
-           conv ? cvy_conv2d_algorithm_name(conv, pass) : "");
-    if (conv) printf("%5d", expected.parts);
-    else printf("%5s", "");
-    printf(" %8d %7zu", sum->launches, sum->groups);
-    print_fill(sum->fill);
-    printf(" %8.2f %8.1f", sum->bytes * 1e-6, sum->seconds * 1e6);
-    if (conv) printf(" %8.1f", expected.whole_s * 1e6);
-    printf("\n");
+    text_table_row(
+        &table_of_passes,
+        (table_cell[]){CELL_TEXT(title_of(run, place, title, sizeof title)), CELL_TEXT(pass_of(run, place)),
+                       CELL_TEXT(conv ? cvy_conv2d_algorithm_name(conv, pass) : ""),
+                       conv ? CELL(expected.parts) : CELL_NONE, CELL(sum->launches), CELL(sum->groups), CELL(sum->fill),
+                       CELL(sum->bytes), CELL(sum->seconds), conv ? CELL(expected.whole_s) : CELL_NONE});
   }
 }
 
 static void print_launches(const plan_run *run) {
+  table_cell cells[TABLE_COLUMNS];
   char title[96];
   int n;
   const cvy_dry_run_launch *const launches = cvy_dry_run_launches(run->device, &n);
-  printf("%-30s %-13s %-30s %8s %5s %6s %8s %8s\n", "layer", "pass", "kernel", "groups", "items", "fill", "MB", "us");
+  text_table_head(&launch_table);
   for (int i = 0; i < n; i++) {
-    const cvy_dry_run_launch *const l = &launches[i];
-    const int place = place_of(run, l);
-    printf("%-30.30s %-13s %-30.30s %8zu %5zu", title_of(run, place, title, sizeof title), pass_of(run, place), l->name,
-           l->groups, l->items);
-    print_fill(fill_of(run, l));
-    printf(" %8.2f %8.1f\n", l->work.bytes * 1e-6, l->work.seconds * 1e6);
+    launch_cells(run, &launches[i], title, cells);
+    text_table_row(&launch_table, cells);
   }
 }
 
@@ -339,8 +365,7 @@ static void close_run(plan_run *run) {
   cvy_buffer_destroy(&run->images);
   cvy_buffer_destroy(&run->labels);
   cvy_buffer_destroy(&run->index);
-  cvy_net_destroy(&run->net);
-  cvy_data_destroy(&run->data);
+  bench_subject_close(&run->subject);
   cvy_device_close(&run->device);
   cvy_free(run->sums);
 }
@@ -361,7 +386,7 @@ int bench_plan_main(int argc, char **argv) {
     *cvy_device_get_constants(run.device) = run.fit.constants;
     *cvy_device_get_rates(run.device) = run.fit.rates;
   }
-  CVY_TRY(bench_network(options.model, NULL, (int)options.batch, false, &run.data, &run.net));
+  CVY_TRY(bench_subject_open(options.model, NULL, (int)options.batch, false, &run.subject));
   CVY_TRY(make_step(&run));
   CVY_TRY(run_step(&run));
   CVY_TRY(add_up(&run));

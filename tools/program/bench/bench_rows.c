@@ -8,6 +8,7 @@
 #include "src/base/mem.h"
 #include "tools/program/bench/bench_ops.h"
 #include "tools/program/view/progress.h"
+#include "tools/program/view/text_table.h"
 
 #define ERROR_BOUND 1e-5 /* relative L2 for operations without a bound: sums of a few thousand terms at most */
 
@@ -71,6 +72,29 @@ static double change_of(bench_rows *rows, const char *key, double ms) {
 
 /* ---- rows ---- */
 
+static const table_column columns[] = {
+    {COLUMN("", NULL, -1, TEXT, 0)},
+    {COLUMN("pass", NULL, -16, TEXT, 0)},
+    {COLUMN("kernels", NULL, -20, TEXT, 0)},
+    {COLUMN("tile", NULL, -9, TEXT, 0)},
+    {COLUMN("ms", NULL, 8, REAL, 3)},
+    {COLUMN("+-%", NULL, 5, REAL, 1)},
+    {COLUMN("wall ms", NULL, 8, REAL, 3)},
+    {COLUMN("GFLOP/s", NULL, 8, REAL, 1)},
+    {COLUMN("x peak", NULL, 6, REAL, 2)},
+    {COLUMN("GB/s", NULL, 6, REAL, 1)},
+    {COLUMN("% roof", NULL, 6, REAL, 1)},
+    {COLUMN("error", NULL, 8, POWER, 1)},
+    {COLUMN("vs old", NULL, 6, SIGNED, 0), .scale = 100, .behind = "%"},
+};
+
+/* Without the last column where nothing is compared. */
+static text_table table_of(const bench_rows *rows) {
+  text_table table = TEXT_TABLE(columns, 0);
+  table.n -= rows->baseline == NULL;
+  return table;
+}
+
 static void print_heading(bench_rows *rows, const bench_case *c) {
   char heading[160], times[48] = "";
   if (rows->model) snprintf(times, sizeof times, ", %d in %s", c->count, rows->model);
@@ -78,22 +102,24 @@ static void print_heading(bench_rows *rows, const bench_case *c) {
   if (strcmp(heading, rows->heading) == 0) return;
   snprintf(rows->heading, sizeof rows->heading, "%s", heading);
   progress_end();
-  program_print("\n%s\n  %-16s %-20s %-9s %8s %5s %8s %8s %6s %6s %6s %8s%s\n", heading, "pass", "kernels", "tile",
-                "ms", "+-%", "wall ms", "GFLOP/s", "x peak", "GB/s", "% roof", "error",
-                rows->baseline ? " vs old" : "");
+  const text_table table = table_of(rows);
+  program_print("\n%s\n", heading);
+  text_table_head(&table);
 }
 
-static void print_row(const bench_device *device, const bench_case *c, const bench_way *way, const char *tile,
-                      const bench_spread *ms, double wall_ms, double error, double change) {
+static void print_row(const bench_rows *rows, const bench_device *device, const bench_case *c, const bench_way *way,
+                      const char *tile, const bench_spread *ms, double wall_ms, double error, double change) {
+  const text_table table = table_of(rows);
   const double roof = bench_roof_ms(&device->peaks, c->flops, c->read_bytes, c->write_bytes);
   const double gflops = c->flops / ms->median * 1e-6;
-  char flops[48], versus[32] = "";
-  if (c->flops > 0) snprintf(flops, sizeof flops, "%8.1f %6.2f", gflops, gflops / device->peaks.fma_gflops);
-  else snprintf(flops, sizeof flops, "%8s %6s", "-", "-");
-  if (!isnan(change)) snprintf(versus, sizeof versus, " %+5.0f%%", 100 * change);
-  printf("%c %-16s %-20s %-9s %8.3f %5.1f %8.3f %s %6.1f %6.1f %8.1e%s\n", way->chosen ? '*' : ' ', c->pass,
-         way->algorithm[0] ? way->algorithm : "-", tile, ms->median, 50 * (ms->high - ms->low) / ms->median, wall_ms,
-         flops, (c->read_bytes + c->write_bytes) / ms->median * 1e-6, 100 * roof / ms->median, error, versus);
+  const bool counts = c->flops > 0;
+  text_table_row(
+      &table, (table_cell[]){CELL_TEXT(way->chosen ? "*" : ""), CELL_TEXT(c->pass),
+                             CELL_TEXT(way->algorithm[0] ? way->algorithm : "-"), CELL_TEXT(tile), CELL(ms->median),
+                             CELL(bench_spread_percent(ms)), CELL(wall_ms), counts ? CELL(gflops) : CELL_TEXT("-"),
+                             counts ? CELL(gflops / device->peaks.fma_gflops) : CELL_TEXT("-"),
+                             CELL((c->read_bytes + c->write_bytes) / ms->median * 1e-6), CELL(100 * roof / ms->median),
+                             CELL(error), CELL(change)});
   fflush(stdout);
 }
 
@@ -143,7 +169,7 @@ cvy_status bench_row(bench_rows *rows, bench_device *device, const bench_case *c
   const double change = change_of(rows, key, ms->median);
   if (rows->print) {
     print_heading(rows, c);
-    print_row(device, c, way, tile, ms, times.wall.median, error, change);
+    print_row(rows, device, c, way, tile, ms, times.wall.median, error, change);
   }
   json_t *const row = row_json(device, c, way, tile, &times, ms, error);
   if (!isnan(change)) json_object_set_new(row, "change", json_real(change));

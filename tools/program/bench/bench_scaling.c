@@ -2,9 +2,7 @@
  * convoy bench scaling: measures each device alone and teams of them, and prints whether each one makes steps
  * shorter. */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "src/base/clock.h"
@@ -15,7 +13,7 @@
 #include "src/team/inside.h"
 #include "tools/program/bench/bench.h"
 #include "tools/program/view/progress.h"
-#include "tools/program/signals.h"
+#include "tools/program/view/text_table.h"
 
 typedef struct scaling_options {
   const char *devices, *json, *conv_algo;
@@ -29,26 +27,16 @@ typedef struct scaling_options {
 #define FIELD(name) .offset = offsetof(scaling_options, name)
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "Network and measurement"},
-    ROW_NO_NODES("this measures one machine; convoy bench fleet measures several"),
+    BENCH_ROW_NO_NODES,
     ROW_MODEL(FIELD, "the network"),
     ROW_BATCH(FIELD, 1 << 20,
               "images of a step of the whole team. A device alone and smaller teams take the same batch (strong), or "
               "their shares of it (weak)"),
-    {.kind = OPTION_INT,
-     .name = "steps",
-     FIELD(steps),
-     .deflt = "5",
-     .unit = "steps",
-     .range = {1, 128},
-     .help = "steps measured of each team and size, after warm-up; blocks of steps if they are short"},
-    {.kind = OPTION_INT,
-     .name = "rounds",
-     FIELD(rounds),
-     .deflt = "2",
-     .unit = "rounds",
-     .range = {1, 100},
-     .help = "repetitions of all measurements; the least of each figure is used, since other programs disturb "
-             "unevenly"},
+    BENCH_ROW_STEPS(FIELD, 1, 128,
+                    "steps measured of each team and size, after warm-up; blocks of steps if they are short"),
+    BENCH_ROW_ROUNDS(FIELD, "2",
+                     "repetitions of all measurements; the least of each figure is used, since other programs disturb "
+                     "unevenly"),
     {.kind = OPTION_REAL,
      .name = "limit",
      FIELD(limit_s),
@@ -126,9 +114,7 @@ typedef struct team_row {
 typedef struct scaling_run {
   const scaling_options *options;
   cvy_devices *devices;
-  cvy_net *net;
-  cvy_data *data;
-  int32_t *samples;
+  bench_subject subject;
   int n, n_rows, round;
   uint64_t began_ns;
   double opened_ms;      /* the shorter of the first steps of the last opened team */
@@ -140,25 +126,6 @@ typedef struct scaling_run {
 } scaling_run;
 
 /* ---- measuring ---- */
-
-/* Of `n` images each. */
-static cvy_status run_steps(scaling_run *run, cvy_team *team, int n, int steps, bench_samples *out) {
-  cvy_status status = CVY_OK;
-  const cvy_stop *const stop = signals_soft();
-  for (int i = 0; i < steps; i++) {
-    bool got = true;
-    if (cvy_stop_requested(stop)) CVY_TRY(CVY_E_INTERRUPTED);
-    CVY_TRY(cvy_team_step(team, run->samples, n, 0.001f));
-    if (i == steps - 1) CVY_TRY(cvy_team_wait(team));
-    while (got) {
-      cvy_step_result result;
-      CVY_TRY(cvy_team_take(team, false, &result, &got));
-      if (got && out && out->n < BENCH_SAMPLES_MAX) out->values[out->n++] = result.ms;
-    }
-  }
-fail:
-  return status;
-}
 
 static cvy_status open_team(scaling_run *run, cvy_devices *devices, int batch, bool no_sync, cvy_team **team) {
   cvy_status status = CVY_OK;
@@ -174,12 +141,10 @@ static cvy_status open_team(scaling_run *run, cvy_devices *devices, int batch, b
       .fault_stops = true,
       .all_open = true,                               /* its devices are some of the run's */
       .run_ahead = no_sync ? CVY_RUN_AHEAD_NONE : 0}; /* steps end together even without an exchange */
-  CVY_TRY(cvy_team_create(devices, run->net, &params, team));
-  CVY_TRY(cvy_team_init(*team, &(cvy_init_params){.kind = CVY_INIT_HE}));
-  CVY_TRY(cvy_team_attach(*team, run->data));
+  CVY_TRY(bench_team(&run->subject, devices, &params, team));
   static bench_samples opened;
   opened.n = 0;
-  CVY_TRY(run_steps(run, *team, batch, UNMEASURED, &opened));
+  CVY_TRY(bench_steps(&run->subject, *team, batch, UNMEASURED, &opened));
   run->opened_ms = fmin(opened.values[0], opened.values[1]);
 fail:
   return status;
@@ -200,13 +165,13 @@ static cvy_status step_s(scaling_run *run, cvy_team *team, int n, double *second
   static bench_samples steps, blocks;
   steps.n = blocks.n = 0;
   const bool is_long = run->opened_ms > LONG_MS;
-  if (!is_long) CVY_TRY(run_steps(run, team, n, UNMEASURED, &steps));
+  if (!is_long) CVY_TRY(bench_steps(&run->subject, team, n, UNMEASURED, &steps));
   const double ms = is_long ? run->opened_ms : 0.5 * (steps.values[0] + steps.values[1]);
   const int wanted = ms > 0 ? (int)ceil(BLOCK_MS / ms) : BLOCK_MOST, size = wanted < BLOCK_MOST ? wanted : BLOCK_MOST;
   const double fit = fmax(1, ms > 0 ? MEASURE_MS / ms / size : 1);
   const int n_blocks = (int)fmin((double)run->options->steps, ms > BLOCK_MS ? fit : BENCH_SAMPLES_MAX);
   steps.n = 0;
-  CVY_TRY(run_steps(run, team, n, size * n_blocks, &steps));
+  CVY_TRY(bench_steps(&run->subject, team, n, size * n_blocks, &steps));
   for (int i = 0; i + size <= steps.n; i += size) {
     double sum = 0;
     for (int k = i; k < i + size; k++) sum += steps.values[k];
@@ -225,30 +190,14 @@ static int sizes_of(const scaling_run *run, int *sizes) {
   return n;
 }
 
-/* "measuring …", with the number of the round. */
-static void tell(const scaling_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void tell(const scaling_run *run, const char *format, ...) {
-  char text[160] = "";
-  size_t used = 0;
-  va_list values;
-  if (run->options->rounds > 1)
-    used = (size_t)snprintf(text, sizeof text, "round %d of %d: ", run->round + 1, (int)run->options->rounds);
-  va_start(values, format);
-  vsnprintf(text + used, sizeof text - used, format, values);
-  va_end(values);
-  progress_status(text);
-}
-
-static void keep_least(double *least, double seconds) {
-  if (*least == 0 || seconds < *least) *least = seconds;
-}
+#define TELL(...) bench_tell(run->round, run->options->rounds, __VA_ARGS__)
 
 /* Seconds of a step of n images of device i alone. */
 static cvy_status try_images(scaling_run *run, int i, int n, double *seconds) {
   cvy_status status = CVY_OK;
   cvy_team *team = NULL;
   cvy_devices alone = some_of(run, i, 1);
-  tell(run, "measuring device %d of %d (%s) with %d images", i + 1, run->n, cvy_devices_label(run->devices, i), n);
+  TELL("measuring device %d of %d (%s) with %d images", i + 1, run->n, cvy_devices_label(run->devices, i), n);
   CVY_TRY(open_team(run, &alone, n, false, &team));
   *seconds = 1e-3 * run->opened_ms;
 fail:
@@ -304,7 +253,7 @@ static cvy_status measure_alone(scaling_run *run, int i) {
     double seconds;
     const int size = sizes[s] < one->most ? sizes[s] : one->most;
     if (one->n_points > 0 && one->points[one->n_points - 1].n == size) continue;
-    tell(run, "measuring device %d of %d alone, %d images a step", i + 1, run->n, size);
+    TELL("measuring device %d of %d alone, %d images a step", i + 1, run->n, size);
     cvy_balance_point *const point = &one->points[one->n_points++];
     point->n = size;
     CVY_TRY(open_team(run, &alone, size, false, &team));
@@ -312,7 +261,7 @@ static cvy_status measure_alone(scaling_run *run, int i) {
     cvy_replica_info info;
     if (cvy_team_replica(team, 0, &info)) one->math = info.math;
     cvy_team_destroy(&team);
-    keep_least(&point->seconds, seconds);
+    bench_keep_least(&point->seconds, seconds);
   }
 fail:
   cvy_team_destroy(&team);
@@ -334,14 +283,14 @@ static cvy_status measure_crowding(scaling_run *run) {
   const int batch = batch_for(run, run->n, (int)run->options->batch);
   double seconds;
   if (run->n == 1) return CVY_OK;
-  tell(run, "measuring all devices at once, without an exchange, %d images a step", batch);
+  TELL("measuring all devices at once, without an exchange, %d images a step", batch);
   CVY_TRY(open_team(run, run->devices, batch, true, &team));
   CVY_TRY(step_s(run, team, batch, &seconds));
-  keep_least(&run->crowded_step_s, seconds);
+  bench_keep_least(&run->crowded_step_s, seconds);
   for (int i = 0; i < run->n; i++) {
     cvy_device_times t;
     const bool known = cvy_team_device_times(team, i, &t) && t.steps > 0;
-    keep_least(&run->ones[i].crowded_s, known ? seconds * t.computing_ms / t.total_ms : seconds);
+    bench_keep_least(&run->ones[i].crowded_s, known ? seconds * t.computing_ms / t.total_ms : seconds);
   }
 fail:
   cvy_team_destroy(&team);
@@ -355,12 +304,12 @@ static cvy_status measure_mode(scaling_run *run, team_row *row, mode *m, bool wi
   double seconds, transfer_s, host_s;
   CVY_TRY(open_team(run, &some, m->batch, false, &team));
   CVY_TRY(step_s(run, team, m->batch, &seconds));
-  keep_least(&m->measured_s, seconds);
+  bench_keep_least(&m->measured_s, seconds);
   if (with_exchange && row->k > 1) {
-    const cvy_layout *const l = cvy_net_layout(run->net);
+    const cvy_layout *const l = cvy_net_layout(run->subject.net);
     CVY_TRY(cvy_calibrate_exchange(team, &transfer_s, &host_s));
-    keep_least(&row->exchange.transfer_s, transfer_s);
-    keep_least(&row->exchange.host_s, host_s);
+    bench_keep_least(&row->exchange.transfer_s, transfer_s);
+    bench_keep_least(&row->exchange.host_s, host_s);
     row->exchange.tail = (double)l->buckets[l->n_buckets - 1].size / (double)l->n_floats;
   }
 fail:
@@ -376,7 +325,7 @@ static cvy_status measure_teams(scaling_run *run) {
     row->exchange.host_place = HOST_PLACE;
     row->strong.batch = batch_for(run, row->k, batch);
     row->weak.batch = batch_for(run, row->k, (int)((int64_t)batch * row->k / run->n));
-    tell(run, "measuring %d device%s together, %d images a step", row->k, row->k > 1 ? "s" : "", row->strong.batch);
+    TELL("measuring %d device%s together, %d images a step", row->k, row->k > 1 ? "s" : "", row->strong.batch);
     CVY_TRY(measure_mode(run, row, &row->strong, true));
     if (row->weak.batch == row->strong.batch) row->weak = row->strong;
     else CVY_TRY(measure_mode(run, row, &row->weak, false));
@@ -471,35 +420,61 @@ static void verdict_of(const scaling_run *run, int i, char *out, size_t out_byte
   cvy_scaling_verdict(name, without_s, row->strong.measured_s, &row->strong.predicted, out, out_bytes);
 }
 
-static void print_mode(const mode *m) {
-  printf(" %7d %10.2f %10.2f %+6.1f %6.2f", m->batch, 1e3 * m->predicted.step_s, 1e3 * m->measured_s,
-         100 * (m->predicted.step_s / m->measured_s - 1), m->efficiency);
-}
+#define MODE_COLUMNS(ABOVE)                                                             \
+  {COLUMN("batch", NULL, 7, INT, 0)}, {COLUMN("predicted", NULL, 10, REAL, 2)},         \
+      {COLUMN("measured", NULL, 10, REAL, 2)}, {COLUMN("off %", NULL, 6, SIGNED, 1)}, { \
+    "eff.", NULL, 6, COLUMN_REAL, 2, .above = ABOVE                                     \
+  }
+static const table_column team_columns[] = {
+    {COLUMN("devices", NULL, 7, INT, 0)},
+    MODE_COLUMNS("strong: the same batch"),
+    MODE_COLUMNS("weak: the same share"),
+    {COLUMN("limit", NULL, -12, TEXT, 0)},
+};
+static const table_column more_columns[] = {
+    {COLUMN("devices", "devices", 9, INT, 0)},
+    {COLUMN("strong ms", "strong_ms", 12, REAL, 2)},
+    {COLUMN("faster", "strong_speedup", 10, REAL, 2), .behind = "x"},
+    {COLUMN("weak efficiency", "weak_efficiency", 16, REAL, 2)},
+};
 
+#define MODE_CELLS(M)                                                               \
+  CELL((M)->batch), CELL(1e3 * (M)->predicted.step_s), CELL(1e3 * (M)->measured_s), \
+      CELL(100 * ((M)->predicted.step_s / (M)->measured_s - 1)), CELL((M)->efficiency)
 static const char *limit_of(const mode *m) {
   return cvy_scaling_limit_name(cvy_scaling_limits(&m->predicted, m->measured_s));
 }
 
-static void print_extrapolation(const scaling_run *run) {
+/* Rows for more devices than there are: printed, and added to `out`. */
+static void extrapolate(const scaling_run *run, bool print, json_t *out) {
+  const text_table more = TEXT_TABLE(more_columns, 0);
   const team_row *const last = &run->rows[run->n_rows - 1];
   const int batch = (int)run->options->batch, most = (int)run->options->extrapolate;
   char name[48];
   if (run->n == 1 || most < 2) return;
   const double alone = cvy_balance_compute_time(&run->model[0].alone, batch);
-  printf(
-      "\n"
-      "Prediction for devices like %s, each with its own cores and link, on this host (concurrent transfers; sum and\n"
-      "update at the speed measured here; no other limit of the host):\n%9s %12s %10s %16s\n",
-      name_of(run, 0, name, sizeof name), "devices", "strong ms", "faster", "weak efficiency");
+  if (print) {
+    printf(
+        "\n"
+        "Prediction for devices like %s, each with its own cores and link, on this host (concurrent transfers; sum "
+        "and\n"
+        "update at the speed measured here; no other limit of the host):\n",
+        name_of(run, 0, name, sizeof name));
+    text_table_head(&more);
+  }
   for (int k = 2; k <= most; k *= 2) {
     const cvy_scaling_step strong =
         cvy_scaling_extrapolate(&run->model[0], k, (batch + k - 1) / k, &last->exchange, last->k);
     const cvy_scaling_step weak = cvy_scaling_extrapolate(&run->model[0], k, batch, &last->exchange, last->k);
-    printf("%9d %12.2f %9.2fx %16.2f\n", k, 1e3 * strong.step_s, alone / strong.step_s, alone / weak.step_s);
+    const table_cell cells[] = {CELL(k), CELL(1e3 * strong.step_s), CELL(alone / strong.step_s),
+                                CELL(alone / weak.step_s)};
+    if (print) text_table_row(&more, cells);
+    if (out) json_array_append_new(out, text_table_json(&more, cells));
   }
 }
 
 static void print_all(const scaling_run *run) {
+  const text_table teams = TEXT_TABLE(team_columns, 0);
   char name[48], text[320];
   progress_end();
   program_print("%s, batch %d\n\nAlone:", run->options->model, (int)run->options->batch);
@@ -520,14 +495,12 @@ static void print_all(const scaling_run *run) {
     if (fabs(run->model[i].crowded - 1) > 0.005 && run->model[i].crowded > 0)
       printf(", %.2fx as long with all at work", run->model[i].crowded);
   }
-  printf("\n\n%44s%43s\n%7s %7s %10s %10s %6s %6s %7s %10s %10s %6s %6s  %s\n", "strong: the same batch",
-         "weak: the same share", "devices", "batch", "predicted", "measured", "off %", "eff.", "batch", "predicted",
-         "measured", "off %", "eff.", "limit");
+  printf("\n\n");
+  text_table_head(&teams);
   for (int i = 0; i < run->n_rows; i++) {
-    printf("%7d", run->rows[i].k);
-    print_mode(&run->rows[i].strong);
-    print_mode(&run->rows[i].weak);
-    printf("  %s\n", limit_of(&run->rows[i].strong));
+    const mode *const strong = &run->rows[i].strong, *const weak = &run->rows[i].weak;
+    text_table_row(&teams, (table_cell[]){CELL(run->rows[i].k), MODE_CELLS(strong), MODE_CELLS(weak),
+                                          CELL_TEXT(limit_of(strong))});
   }
   for (int i = 1; i < run->n_rows; i++) {
     const team_row *const row = &run->rows[i];
@@ -538,7 +511,7 @@ static void print_all(const scaling_run *run) {
     verdict_of(run, i, text, sizeof text);
     printf("  %s\n", text);
   }
-  print_extrapolation(run);
+  extrapolate(run, true, NULL);
 }
 
 static json_t *mode_json(const team_row *row, const mode *m) {
@@ -576,16 +549,7 @@ static json_t *result_json(const scaling_run *run) {
                          "transfer_ms", 1e3 * row->exchange.transfer_s, "host_ms", 1e3 * row->exchange.host_s, "strong",
                          mode_json(row, &row->strong), "weak", mode_json(row, &row->weak)));
   }
-  const team_row *const last = &run->rows[run->n_rows - 1];
-  const double alone = cvy_balance_compute_time(&run->model[0].alone, batch);
-  for (int k = 2; run->n > 1 && k <= (int)run->options->extrapolate; k *= 2) {
-    const cvy_scaling_step strong =
-        cvy_scaling_extrapolate(&run->model[0], k, (batch + k - 1) / k, &last->exchange, last->k);
-    const cvy_scaling_step weak = cvy_scaling_extrapolate(&run->model[0], k, batch, &last->exchange, last->k);
-    json_array_append_new(more,
-                          json_pack("{si sf sf sf}", "devices", k, "strong_ms", 1e3 * strong.step_s, "strong_speedup",
-                                    alone / strong.step_s, "weak_efficiency", alone / weak.step_s));
-  }
+  extrapolate(run, false, more);
   json_t *const out = bench_json("scaling", devices);
   json_object_update_new(out, json_pack("{so si so so}", "model", program_text_json(run->options->model), "batch",
                                         batch, "teams", teams, "extrapolated", more));
@@ -619,7 +583,7 @@ static bool has_time(const scaling_run *run) {
 static cvy_status prepare(scaling_run *run) {
   cvy_status status = CVY_OK;
   const int batch = (int)run->options->batch;
-  CVY_TRY(bench_network(run->options->model, NULL, batch, true, &run->data, &run->net));
+  CVY_TRY(bench_subject_open(run->options->model, NULL, batch, true, &run->subject));
   run->n = cvy_devices_count(run->devices);
   CVY_REQUIRE(batch / run->n >= 2, CVY_E_ARGUMENT,
               "--batch %d for %d devices; expected 2 or more images for each device", batch, run->n);
@@ -628,10 +592,7 @@ static cvy_status prepare(scaling_run *run) {
   run->model = cvy_calloc(n, sizeof *run->model);
   run->rows = cvy_calloc(n, sizeof *run->rows);
   run->shares = cvy_calloc(n, sizeof *run->shares);
-  run->samples = cvy_calloc((size_t)batch, sizeof *run->samples);
-  CVY_REQUIRE(run->ones && run->model && run->rows && run->shares && run->samples, CVY_E_MEMORY,
-              "no memory for a batch of %d", batch);
-  for (int i = 0; i < batch; i++) run->samples[i] = i;
+  CVY_REQUIRE(run->ones && run->model && run->rows && run->shares, CVY_E_MEMORY, "no memory for %d devices", run->n);
   find_same_cores(run);
   for (int k = 1; k < run->n; k = run->n > 4 ? 2 * k : k + 1) run->rows[run->n_rows++].k = k;
   run->rows[run->n_rows++].k = run->n;
@@ -662,13 +623,11 @@ fail:
   progress_end();
   code = program_exit_code(status);
   if (code == EXIT_DONE && options.json && !program_write_json(options.json, result_json(&run))) code = EXIT_FAILED;
-  cvy_data_destroy(&run.data);
-  cvy_net_destroy(&run.net);
+  bench_subject_close(&run.subject);
   cvy_devices_destroy(&run.devices);
   cvy_free(run.ones);
   cvy_free(run.model);
   cvy_free(run.rows);
   cvy_free(run.shares);
-  cvy_free(run.samples);
   return code;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * Devices to measure on, and sampling. */
-#include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "src/base/clock.h"
+#include "src/base/mem.h"
 #include "src/base/quantile.h"
 #include "tools/program/bench/bench.h"
 #include "tools/program/view/progress.h"
@@ -19,6 +20,12 @@ bench_spread bench_spread_of(bench_samples *s) {
   return (bench_spread){.median = cvy_quantile(s->values, s->n, 0.5),
                         .low = cvy_quantile(s->values, s->n, 0.25),
                         .high = cvy_quantile(s->values, s->n, 0.75)};
+}
+
+double bench_spread_percent(const bench_spread *s) { return 50 * (s->high - s->low) / s->median; }
+
+void bench_keep_least(double *least, double seconds) {
+  if (*least == 0 || seconds < *least) *least = seconds;
 }
 
 cvy_status bench_device_open(const cvy_devices *devices, int i, bench_device *out) {
@@ -104,18 +111,65 @@ int bench_begin(const char *verb, const char *json, bool quiet, const char *sele
   return status == CVY_OK ? program_exit_code(cvy_devices_try(*devices)) : program_exit_code_of_select(status);
 }
 
-cvy_status bench_network(const char *model, const int64_t *input, int batch, bool trains, cvy_data **data,
-                         cvy_net **net) {
+cvy_status bench_subject_open(const char *model, const int64_t *input, int batch, bool trains, bench_subject *out) {
   cvy_status status = CVY_OK;
   char spec[80];
   int c, h, w;
-  CVY_TRY(program_model_net(model, cvy_onnx_is_file(model) ? NULL : input, 0, net));
-  if (trains && program_check_caveat(model, *net, true, false) != EXIT_DONE) return CVY_E_UNSUPPORTED;
-  (void)cvy_net_shape(*net, 0, &c, &h, &w);
+  CVY_TRY(program_model_net(model, cvy_onnx_is_file(model) ? NULL : input, 0, &out->net));
+  if (trains && program_check_caveat(model, out->net, true, false) != EXIT_DONE) return CVY_E_UNSUPPORTED;
+  (void)cvy_net_shape(out->net, 0, &c, &h, &w);
   snprintf(spec, sizeof spec, "synthetic:%d:%dx%dx%d", batch, h, w, c);
-  CVY_TRY(cvy_data_load(spec, &(cvy_data_params){.classes = cvy_net_classes(*net)}, data));
+  CVY_TRY(cvy_data_load(spec, &(cvy_data_params){.classes = cvy_net_classes(out->net)}, &out->data));
+  out->samples = cvy_calloc((size_t)batch, sizeof *out->samples);
+  CVY_REQUIRE(out->samples, CVY_E_MEMORY, "no memory for a batch of %d", batch);
+  for (int i = 0; i < batch; i++) out->samples[i] = i;
 fail:
   return status;
+}
+
+void bench_subject_close(bench_subject *subject) {
+  cvy_data_destroy(&subject->data);
+  cvy_net_destroy(&subject->net);
+  cvy_free(subject->samples);
+}
+
+cvy_status bench_team(const bench_subject *subject, cvy_devices *devices, const cvy_team_params *params,
+                      cvy_team **team) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_team_create(devices, subject->net, params, team));
+  CVY_TRY(cvy_team_init(*team, &(cvy_init_params){.kind = CVY_INIT_HE}));
+  CVY_TRY(cvy_team_attach(*team, subject->data));
+fail:
+  return status;
+}
+
+cvy_status bench_steps(const bench_subject *subject, cvy_team *team, int n, int steps, bench_samples *times) {
+  cvy_status status = CVY_OK;
+  const cvy_stop *const stop = signals_soft();
+  for (int i = 0; i < steps; i++) {
+    bool got = true;
+    if (cvy_stop_requested(stop)) CVY_TRY(CVY_E_INTERRUPTED);
+    CVY_TRY(cvy_team_step(team, subject->samples, n, 0.001f));
+    if (i == steps - 1) CVY_TRY(cvy_team_wait(team));
+    while (got) {
+      cvy_step_result result;
+      CVY_TRY(cvy_team_take(team, false, &result, &got));
+      if (got && times && times->n < BENCH_SAMPLES_MAX) times->values[times->n++] = result.ms;
+    }
+  }
+fail:
+  return status;
+}
+
+void bench_tell(int round, int64_t rounds, const char *format, ...) {
+  char text[160] = "";
+  size_t used = 0;
+  va_list values;
+  if (rounds > 1) used = (size_t)snprintf(text, sizeof text, "round %d of %d: ", round + 1, (int)rounds);
+  va_start(values, format);
+  vsnprintf(text + used, sizeof text - used, format, values);
+  va_end(values);
+  progress_status(text);
 }
 
 int bench_each_device(const char *selector, bool quiet, bench_device_fn measure, void *user) {

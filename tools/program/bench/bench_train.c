@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * convoy bench train: the rate of whole steps and the times of their operations. */
-#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +13,7 @@
 #include "tools/program/bench/bench_ops.h"
 #include "tools/program/options/input_options.h"
 #include "tools/program/view/progress.h"
+#include "tools/program/view/text_table.h"
 #include "tools/program/signals.h"
 #include "tools/program/view/wait_line.h"
 
@@ -29,7 +30,7 @@ typedef struct train_bench_options {
 #define FIELD(name) .offset = offsetof(train_bench_options, name)
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "Network and measurement"},
-    ROW_NO_NODES("this measures one machine; convoy bench fleet measures several"),
+    BENCH_ROW_NO_NODES,
     ROW_MODEL(FIELD, "the network"),
     {.kind = OPTION_PARSE,
      .name = "input",
@@ -40,13 +41,7 @@ static const option_row rows[] = {
      .parse = options_parse_input,
      .help = "size of the network's images" OR_CHANNELS_FIRST},
     ROW_BATCH(FIELD, 1 << 20, "images of a step on all devices together"),
-    {.kind = OPTION_INT,
-     .name = "steps",
-     FIELD(steps),
-     .deflt = "5",
-     .unit = "steps",
-     .range = {1, 4096},
-     .help = "steps measured, after one of warm-up"},
+    BENCH_ROW_STEPS(FIELD, 1, BENCH_SAMPLES_MAX, "steps measured, after one of warm-up"),
     {.kind = OPTION_FLAG,
      .name = "inference",
      FIELD(inference),
@@ -115,9 +110,7 @@ typedef struct device_times {
 typedef struct train_run {
   const train_bench_options *options;
   cvy_devices *devices;
-  cvy_net *net;
-  cvy_data *data;
-  int32_t *samples;
+  bench_subject subject;
   int n;          /* devices */
   cvy_team *team; /* the current one; open until its results are printed, since a driver may crash when it is closed */
   device_times *times;
@@ -133,24 +126,12 @@ typedef struct train_run {
 static cvy_status run_steps(train_run *run, cvy_team *team, int steps, bench_samples *step_ms) {
   cvy_status status = CVY_OK;
   const cvy_stop *const stop = signals_soft();
-  const int batch = (int)run->options->batch;
+  if (!run->options->inference) return bench_steps(&run->subject, team, (int)run->options->batch, steps, step_ms);
   for (int i = 0; i < steps; i++) {
-    bool got = true;
+    cvy_eval_result result;
     if (cvy_stop_requested(stop)) CVY_TRY(CVY_E_INTERRUPTED);
-    if (run->options->inference) {
-      cvy_eval_result result;
-      CVY_TRY(cvy_team_evaluate(team, CVY_SET_TRAIN, &result));
-      if (step_ms) step_ms->values[step_ms->n++] = 1e3 * result.seconds;
-      continue;
-    }
-    CVY_TRY(cvy_team_step(team, run->samples, batch, 0.01f));
-    const bool last = i == steps - 1;
-    if (last) CVY_TRY(cvy_team_wait(team));
-    while (got) {
-      cvy_step_result result;
-      CVY_TRY(cvy_team_take(team, false, &result, &got));
-      if (got && step_ms) step_ms->values[step_ms->n++] = result.ms;
-    }
+    CVY_TRY(cvy_team_evaluate(team, CVY_SET_TRAIN, &result));
+    if (step_ms) step_ms->values[step_ms->n++] = 1e3 * result.seconds;
   }
 fail:
   return status;
@@ -171,10 +152,8 @@ static cvy_status open_team(train_run *run, bool profile) {
   progress_status("preparing the devices (kernels are compiled the first time)");
   wait_line_begin();
   wait_line_preparing(run->devices);
-  CVY_TRY(cvy_team_create(run->devices, run->net, &params, &run->team));
+  CVY_TRY(bench_team(&run->subject, run->devices, &params, &run->team));
   run->n = cvy_devices_count(run->devices); /* without those that were left out */
-  CVY_TRY(cvy_team_init(run->team, &(cvy_init_params){.kind = CVY_INIT_HE}));
-  CVY_TRY(cvy_team_attach(run->team, run->data));
   if (run->options->inference) wait_line_evaluating();
   else wait_line_first_step();
   CVY_TRY(run_steps(run, run->team, 1, NULL));
@@ -286,8 +265,7 @@ static void sum_up(device_times *t, int steps) {
   }
 }
 
-static json_t *layers_json(const device_times *t);
-static json_t *families_json(const device_times *t);
+static void add_json(const train_run *run, const device_times *t, json_t *out);
 static void print_device(const train_run *run, const device_times *t, const char *label);
 
 static cvy_status measure_breakdown(train_run *run, json_t *devices) {
@@ -313,11 +291,7 @@ static cvy_status measure_breakdown(train_run *run, json_t *devices) {
     sum_up(t, steps);
     t->between_ms = run->profiled_ms - t->kernels_ms;
     if (!bench_to_stdout(run->options->json)) print_device(run, t, cvy_devices_label(run->devices, i));
-    json_t *const device = json_array_get(devices, (size_t)i);
-    json_object_set_new(device, "kernels_ms", json_real(t->kernels_ms));
-    json_object_set_new(device, "between_ms", json_real(t->between_ms));
-    json_object_set_new(device, "families", families_json(t));
-    json_object_set_new(device, "layers", layers_json(t));
+    add_json(run, t, json_array_get(devices, (size_t)i));
   }
   if (run->profiled_ms > 1.1 * run->spread.median || run->profiled_ms < 0.9 * run->spread.median)
     program_warn("the machine was busy with other work: %.1f ms a step first, %.1f ms with the times of kernels",
@@ -332,15 +306,35 @@ fail:
 
 /* ---- output ---- */
 
-static json_t *families_json(const device_times *t) {
-  json_t *const out = json_array();
-  for (int i = 0; i < t->n_families; i++) {
-    const family *const f = &t->families[i];
-    json_array_append_new(
-        out, json_pack("{ss sf sI so}", "name", f->name, "ms", f->ms, "launches", (json_int_t)f->launches, "gflops",
-                       f->flops > 0 && f->ms > 0 ? json_real(f->flops / f->ms * 1e-6) : json_null()));
-  }
-  return out;
+static const table_column family_columns[] = {
+    {COLUMN("operation", "name", -30, TEXT, 0)},
+    {COLUMN("ms", "ms", 11, REAL, 3)},
+    {COLUMN("%", NULL, 6, REAL, 1)},
+    {COLUMN("launches", "launches", 9, INT, 0)},
+    {COLUMN("GFLOP/s", "gflops", 9, REAL, 1)},
+    {COLUMN("x peak", NULL, 7, REAL, 2)},
+};
+static const table_column layer_columns[] = {
+    {COLUMN("layer", "name", -38, TEXT, 0)},
+    {COLUMN(NULL, "operation", 0, TEXT, 0)},
+    {COLUMN("forward", "forward_ms", 10, REAL, 3)},
+    {COLUMN("backward", "backward_ms", 10, REAL, 3)},
+    {COLUMN("b. data", "backward_data_ms", 10, REAL, 3)},
+    {COLUMN("ms", "ms", 10, REAL, 3)},
+    {COLUMN("%", NULL, 6, REAL, 1)},
+    {COLUMN("GFLOP/s", "gflops", 9, REAL, 1)},
+    {COLUMN("x peak", NULL, 7, REAL, 2)},
+};
+static const text_table family_table = TEXT_TABLE(family_columns, 2), layer_table = TEXT_TABLE(layer_columns, 2);
+
+/* NaN, which no table shows, where there is no rate. */
+static double gflops_of(double flops, double ms) { return flops > 0 && ms > 0 ? flops / ms * 1e-6 : NAN; }
+
+static void family_cells(const train_run *run, const device_times *t, const family *f, table_cell *cells) {
+  const double gflops = gflops_of(f->flops, f->ms);
+  const table_cell all[] = {CELL_TEXT(f->name), CELL(f->ms),  CELL(100 * f->ms / run->profiled_ms),
+                            CELL(f->launches),  CELL(gflops), CELL(gflops / t->peaks.fma_gflops)};
+  memcpy(cells, all, sizeof all);
 }
 
 static double layer_ms(const layer_times *l) { return l->ms[0] + l->ms[1] + l->ms[2] + l->ms[3]; }
@@ -353,54 +347,63 @@ static double layer_flops(const device_times *t, int u) {
   return flops;
 }
 
-static json_t *layers_json(const device_times *t) {
-  json_t *const out = json_array();
-  char title[96];
-  for (int u = 0; u < t->instance->plan->n_units; u++) {
-    const cvy_unit *const unit = &t->instance->plan->units[u];
-    const layer_times *const l = &t->units[u];
-    const double flops = layer_flops(t, u), ms = layer_ms(l);
-    json_array_append_new(
-        out, json_pack("{ss ss sf sf sf sf so}", "name",
-                       cvy_layer_title(t->instance->net, unit->layer, title, sizeof title), "operation",
-                       bench_unit_operation(unit), "forward_ms", l->ms[0], "backward_ms", l->ms[1], "backward_data_ms",
-                       l->ms[2], "ms", ms, "gflops", flops > 0 && ms > 0 ? json_real(flops / ms * 1e-6) : json_null()));
-  }
-  return out;
+/* title: room for the layer's name. */
+static void layer_cells(const train_run *run, const device_times *t, int u, char title[96], table_cell *cells) {
+  const cvy_unit *const unit = &t->instance->plan->units[u];
+  const layer_times *const l = &t->units[u];
+  const double ms = layer_ms(l), gflops = gflops_of(layer_flops(t, u), ms);
+  const table_cell all[] = {CELL_TEXT(cvy_layer_title(t->instance->net, unit->layer, title, 96)),
+                            CELL_TEXT(bench_unit_operation(unit)),
+                            CELL(l->ms[0]),
+                            CELL(l->ms[1]),
+                            CELL(l->ms[2]),
+                            CELL(ms),
+                            CELL(100 * ms / run->profiled_ms),
+                            CELL(gflops),
+                            CELL(gflops / t->peaks.fma_gflops)};
+  memcpy(cells, all, sizeof all);
 }
 
-static void print_rate(double flops, double ms, double peak) {
-  if (flops > 0 && ms > 0) printf(" %9.1f %7.2f", flops / ms * 1e-6, flops / ms * 1e-6 / peak);
-  printf("\n");
+static void add_json(const train_run *run, const device_times *t, json_t *out) {
+  json_t *const families = json_array(), *const layers = json_array();
+  table_cell cells[TABLE_COLUMNS];
+  char title[96];
+  for (int i = 0; i < t->n_families; i++) {
+    family_cells(run, t, &t->families[i], cells);
+    json_array_append_new(families, text_table_json(&family_table, cells));
+  }
+  for (int u = 0; u < t->instance->plan->n_units; u++) {
+    layer_cells(run, t, u, title, cells);
+    json_array_append_new(layers, text_table_json(&layer_table, cells));
+  }
+  json_object_update_new(out, json_pack("{sf sf so so}", "kernels_ms", t->kernels_ms, "between_ms", t->between_ms,
+                                        "families", families, "layers", layers));
 }
 
 static void print_device(const train_run *run, const device_times *t, const char *label) {
-  const double peak = t->peaks.fma_gflops;
+  const double all_ms = t->kernels_ms + t->between_ms;
+  table_cell cells[TABLE_COLUMNS];
   char title[96];
   progress_end();
   printf("\n%s\n  %d images, with the times of its kernels: %.3f ms a step\n", label, t->share, run->profiled_ms);
-  printf("  %-30s %11s %6s %9s %9s %7s\n", "operation", "ms", "%", "launches", "GFLOP/s", "x peak");
+  text_table_head(&family_table);
   for (int i = 0; i < t->n_families; i++) {
-    const family *const f = &t->families[i];
-    printf("  %-30s %11.3f %6.1f %9ld", f->name, f->ms, 100 * f->ms / run->profiled_ms, f->launches);
-    print_rate(f->flops, f->ms, peak);
+    family_cells(run, t, &t->families[i], cells);
+    text_table_row(&family_table, cells);
   }
-  printf("  %-30s %11.3f %6.1f\n", "between kernels", t->between_ms, 100 * t->between_ms / run->profiled_ms);
-  printf("  %-30s %11.3f %6.1f\n\n", "together", t->kernels_ms + t->between_ms,
-         100 * (t->kernels_ms + t->between_ms) / run->profiled_ms);
-  printf("  %-38s %10s %10s %10s %10s %6s %9s %7s\n", "layer", "forward", "backward", "b. data", "ms", "%", "GFLOP/s",
-         "x peak");
+  text_table_row(&family_table,
+                 (table_cell[]){CELL_TEXT("between kernels"), CELL(t->between_ms),
+                                CELL(100 * t->between_ms / run->profiled_ms), CELL_NONE, CELL_NONE, CELL_NONE});
+  text_table_row(&family_table, (table_cell[]){CELL_TEXT("together"), CELL(all_ms),
+                                               CELL(100 * all_ms / run->profiled_ms), CELL_NONE, CELL_NONE, CELL_NONE});
+  printf("\n");
+  text_table_head(&layer_table);
   for (int u = 0; u < t->instance->plan->n_units; u++) {
-    const layer_times *const l = &t->units[u];
-    const double ms = layer_ms(l);
-    printf("  %-38.38s %10.3f %10.3f %10.3f %10.3f %6.1f",
-           cvy_layer_title(t->instance->net, t->instance->plan->units[u].layer, title, sizeof title), l->ms[0],
-           l->ms[1], l->ms[2], ms, 100 * ms / run->profiled_ms);
-    print_rate(layer_flops(t, u), ms, peak);
+    layer_cells(run, t, u, title, cells);
+    text_table_row(&layer_table, cells);
   }
 }
 
-static double gflops_of(const train_run *run) { return run->flops / run->spread.median * 1e-6; }
 static double peak_mib_of(const train_run *run) {
   bool cpu = true;
   for (int i = 0; i < run->n; i++)
@@ -410,7 +413,8 @@ static double peak_mib_of(const train_run *run) {
 
 static void print_rates(const train_run *run) {
   const double batch = (double)run->options->batch, ms = run->spread.median;
-  const cvy_data *const d = run->data;
+  const cvy_data *const d = run->subject.data;
+  const double gflops = gflops_of(run->flops, ms);
   char *const labels = program_team_labels(run->devices, NULL);
   progress_end();
   program_print("%s, %s, %dx%dx%d, batch %.0f on [%s]\n", run->options->model,
@@ -419,9 +423,9 @@ static void print_rates(const train_run *run) {
                                           : "training",
                 d->h, d->w, d->c, batch, labels ? labels : "?");
   printf("  %.1f img/s, fastest step %.1f; %.3f ms a step +- %.1f %% (%d steps)\n", 1e3 * batch / ms,
-         1e3 * batch / run->best_ms, ms, 50 * (run->spread.high - run->spread.low) / ms, run->step_ms.n);
-  printf("  %.1f GFLOP/s, %.2f x the FMA peak of %.1f; memory %.0f MiB on devices, %.0f MiB process at most\n",
-         gflops_of(run), gflops_of(run) / run->peak_gflops, run->peak_gflops, run->device_mib, run->process_mib);
+         1e3 * batch / run->best_ms, ms, bench_spread_percent(&run->spread), run->step_ms.n);
+  printf("  %.1f GFLOP/s, %.2f x the FMA peak of %.1f; memory %.0f MiB on devices, %.0f MiB process at most\n", gflops,
+         gflops / run->peak_gflops, run->peak_gflops, run->device_mib, run->process_mib);
   fflush(stdout);
   free(labels);
 }
@@ -430,7 +434,9 @@ static json_t *result_json(const train_run *run, json_t *devices) {
   json_t *const out = bench_json("train", devices);
   const double batch = (double)run->options->batch;
   char size[64];
-  snprintf(size, sizeof size, "%dx%dx%d", run->data->h, run->data->w, run->data->c);
+  const cvy_data *const d = run->subject.data;
+  const double gflops = gflops_of(run->flops, run->spread.median);
+  snprintf(size, sizeof size, "%dx%dx%d", d->h, d->w, d->c);
   json_object_update_new(
       out, json_pack("{so ss sI sb sb si sf sf sf sf sf}", "model", program_text_json(run->options->model), "input",
                      size, "batch", (json_int_t)run->options->batch, "inference", run->options->inference, "recompute",
@@ -438,8 +444,8 @@ static json_t *result_json(const train_run *run, json_t *devices) {
                      "img_s_best", 1e3 * batch / run->best_ms, "step_ms", run->spread.median, "step_ms_low",
                      run->spread.low, "step_ms_high", run->spread.high));
   json_object_update_new(
-      out, json_pack("{sf sf sf sf sf sf so sO?}", "gflops", gflops_of(run), "peak_gflops", run->peak_gflops,
-                     "fraction_of_peak", gflops_of(run) / run->peak_gflops, "peak_mib", peak_mib_of(run), "device_mib",
+      out, json_pack("{sf sf sf sf sf sf so sO?}", "gflops", gflops, "peak_gflops", run->peak_gflops,
+                     "fraction_of_peak", gflops / run->peak_gflops, "peak_mib", peak_mib_of(run), "device_mib",
                      run->device_mib, "process_mib", run->process_mib, "profiled_step_ms",
                      run->profiled_ms > 0 ? json_real(run->profiled_ms) : json_null(), "conv_choices", run->choices));
   return out;
@@ -488,18 +494,15 @@ fail:
 static cvy_status prepare(train_run *run) {
   cvy_status status = CVY_OK;
   const int batch = (int)run->options->batch;
-  CVY_TRY(
-      bench_network(run->options->model, run->options->input, batch, !run->options->inference, &run->data, &run->net));
+  CVY_TRY(bench_subject_open(run->options->model, run->options->input, batch, !run->options->inference, &run->subject));
   run->n = cvy_devices_count(run->devices);
   run->times = cvy_calloc((size_t)run->n, sizeof *run->times);
-  run->samples = cvy_calloc((size_t)batch, sizeof *run->samples);
-  CVY_REQUIRE(run->times && run->samples, CVY_E_MEMORY, "no memory for a batch of %d", batch);
-  for (int i = 0; i < batch; i++) run->samples[i] = i;
+  CVY_REQUIRE(run->times, CVY_E_MEMORY, "no memory for %d devices", run->n);
   cvy_plan *plan = NULL;
-  CVY_TRY(cvy_plan_create(run->net, &(cvy_plan_params){.n = 1, .inference = run->options->inference}, &plan));
+  CVY_TRY(cvy_plan_create(run->subject.net, &(cvy_plan_params){.n = 1, .inference = run->options->inference}, &plan));
   for (int u = 0; u < plan->n_units; u++) {
     const int passes = run->options->inference ? 1 : plan->units[u].dx[0] == CVY_GRADIENT_NONE ? 2 : 3;
-    run->flops += batch * passes * product_flops(run->net, &plan->units[u], 1);
+    run->flops += batch * passes * product_flops(run->subject.net, &plan->units[u], 1);
   }
   cvy_plan_destroy(&plan);
 fail:
@@ -538,10 +541,8 @@ fail:
   cvy_team_destroy(&run.team);
   json_decref(devices);
   json_decref(run.choices);
-  cvy_data_destroy(&run.data);
-  cvy_net_destroy(&run.net);
+  bench_subject_close(&run.subject);
   cvy_devices_destroy(&run.devices);
   cvy_free(run.times);
-  cvy_free(run.samples);
   return code;
 }
