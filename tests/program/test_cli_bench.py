@@ -531,5 +531,19 @@ def test_bench_tools(at):
     tool("gpu-report", *there, report, code=2, err="packed.tar.xz")
 
 
+def test_compare_bits(at):
+    """tools/compare/bits says of two programs whether what they train is the same."""
+    few = ["--steps", 2, "--device", first_device(), "--only", "lenet-one"]
+    tool("compare/bits", CONVOY, code=2, err="expected two programs")
+    tool("compare/bits", CONVOY, CONVOY, "--only", "nothing", code=2, err="no case has this in its name")
+    tool("compare/bits", CONVOY, CONVOY, *few, "--only", "lenet-fleet", out=("lenet-one            equal", "lenet-fleet          equal", "2 cases, 0 unlike"))
+    other, broken = at("other"), at("broken")
+    write(other, f'#!/bin/sh\nexec {CONVOY} "$@" --freeze 0\n', 0o755)
+    write(broken, "#!/bin/sh\necho no such thing >&2\nexit 1\n", 0o755)
+    tool("compare/bits", CONVOY, other, *few, code=1, out=("differs in ", " 0.weight", "1 cases, 1 unlike"))
+    tool("compare/bits", CONVOY, broken, *few, code=1, out=f"{broken} fails: no such thing")
+    tool("compare/bits", broken, broken, *few, code=1, out=("left out: no such thing", "0 cases"))
+
+
 if __name__ == "__main__":
     main(globals(), without_device=("compare_torch",))
