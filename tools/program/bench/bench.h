@@ -121,19 +121,9 @@ bool bench_to_stdout(const char *json); /* JSON is on stdout: no table */
 
 /* Rows that several words have; F(name): offset of the field. */
 #define BENCH_ROW_TIME(F, DEFAULT, HELP) \
-  {.kind = OPTION_REAL,                  \
-   .name = "time",                       \
-   .letter = 't',                        \
-   F(seconds),                           \
-   .value = "S",                         \
-   .deflt = DEFAULT,                     \
-   .unit = "seconds",                    \
-   .range = {0.001, 600},                \
-   .help = HELP}
-#define BENCH_ROW_STEPS(F, LEAST, MOST, HELP) \
-  {.kind = OPTION_INT, .name = "steps", F(steps), .deflt = "5", .unit = "steps", .range = {LEAST, MOST}, .help = HELP}
-#define BENCH_ROW_ROUNDS(F, DEFAULT, HELP) \
-  {.kind = OPTION_INT, .name = "rounds", F(rounds), .deflt = DEFAULT, .unit = "rounds", .range = {1, 100}, .help = HELP}
+  {OPT_REAL("time", F(seconds), DEFAULT, "seconds", 0.001, 600, HELP), .letter = 't', .value = "S"}
+#define BENCH_ROW_STEPS(F, LEAST, MOST, HELP) {OPT_INT("steps", F(steps), "5", "steps", LEAST, MOST, HELP)}
+#define BENCH_ROW_ROUNDS(F, DEFAULT, HELP) {OPT_INT("rounds", F(rounds), DEFAULT, "rounds", 1, 100, HELP)}
 #define BENCH_ROW_NO_NODES ROW_NO_NODES("this measures one machine; convoy bench fleet measures several")
 /* Rows that every word has. */
 #define BENCH_COMMON_ROWS(F, HELP_DEVICES) ROW_DEVICES(F, HELP_DEVICES), ROW_JSON_OR_TABLE(F), ROW_QUIET(F)

@@ -39,20 +39,15 @@ static const char *parse_buckets(const char *text, void *target) {
 
 #define FIELD(name) .offset = offsetof(exchange_options, name)
 static const option_row rows[] = {
-    {.kind = OPTION_GROUP, .help = "Network and measurement"},
+    {OPT_GROUP("Network and measurement")},
     BENCH_ROW_NO_NODES,
     ROW_MODEL(FIELD, "network whose gradients are exchanged"),
-    {.kind = OPTION_PARSE,
-     .name = "buckets",
-     FIELD(buckets),
-     .value = "LIST",
-     .deflt = "0.25,1,4,16,64",
-     .parse = parse_buckets,
-     .unit = "MiB",
-     .help = "bucket sizes, separated by commas; the last bucket holds the remainder"},
+    {OPT_PARSE("buckets", FIELD(buckets), "LIST", "MiB", parse_buckets,
+               "bucket sizes, separated by commas; the last bucket holds the remainder"),
+     .deflt = "0.25,1,4,16,64"},
     BENCH_ROW_TIME(FIELD, "0.3", "time for each figure"),
     ROW_NO_MATH("the exchange has no products; expected bench train, conv or ops with --math"),
-    {.kind = OPTION_GROUP, .help = "Devices and output"},
+    {OPT_GROUP("Devices and output")},
     BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_IN_TURN),
 };
 static const option_table table = {

@@ -31,7 +31,7 @@ typedef struct fleet_bench_options {
 
 #define FIELD(name) .offset = offsetof(fleet_bench_options, name)
 static const option_row rows[] = {
-    {.kind = OPTION_GROUP, .help = "Network and measurement"},
+    {OPT_GROUP("Network and measurement")},
     ROW_MODEL(FIELD, "the network"),
     ROW_BATCH(FIELD, 1 << 20, "images of a step of the whole fleet, and of a node alone"),
     ROW_SHARES(FIELD, "even"),
@@ -40,13 +40,12 @@ static const option_row rows[] = {
                     "steps measured of each node and of the fleet, after warm-up; more if steps are short"),
     BENCH_ROW_ROUNDS(FIELD, "1",
                      "repetitions of all measurements; the shortest time of each figure is used, since other programs "
-                     "disturb "
-                     "unevenly"),
+                     "disturb unevenly"),
     ROW_CONV_ALGO(FIELD, "algorithms of convolutions and linear layers, as in convoy train"),
     ROW_MATH(FIELD, HELP_MATH_SHORT),
     ROW_TUNE(FIELD, HELP_TUNE),
     ROWS_FLEET(FIELD),
-    {.kind = OPTION_GROUP, .help = "Devices and output"},
+    {OPT_GROUP("Devices and output")},
     BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_TOGETHER),
 };
 static const option_table table = {

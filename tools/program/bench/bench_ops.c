@@ -62,101 +62,60 @@ static const char *parse_slowdown(const char *text, void *target) {
 }
 
 #define FIELD(name) .offset = offsetof(ops_options, name)
-#define GROUP_ROW {.kind = OPTION_GROUP, .help = "Network and measurement"}
+#define GROUP_ROW {OPT_GROUP("Network and measurement")}
 #define MODEL_ROW ROW_MODEL(FIELD, "the network whose operations are measured")
 #define BATCH_ROW ROW_BATCH(FIELD, 1 << 16, "images of a call")
-#define ALGO_ROW         \
-  {.kind = OPTION_PARSE, \
-   .name = "algo",       \
-   FIELD(algos),         \
-   .value = "LIST",      \
-   .deflt = "all",       \
-   .parse = parse_algos, \
-   .unit = "names",      \
-   .help = "algorithms of convolutions: all, auto, or names separated by commas"}
-#define TILES_ROW            \
-  {.kind = OPTION_CHOICE,    \
-   .name = "tiles",          \
-   FIELD(tiles),             \
-   .value = "WHICH",         \
-   .deflt = "default",       \
-   .choices = "default|all", \
-   .help = "tile sizes of each algorithm: its default, or all that the tuner tries"}
-#define TUNE_ROW            \
-  {.kind = OPTION_CHOICE,   \
-   .name = "tune",          \
-   FIELD(tune),             \
-   .value = "HOW",          \
-   .deflt = "cached",       \
-   .choices = "cached|off", \
-   .help = "source of auto's choice: results of convoy tune, or the shipped defaults"}
+#define ALGO_ROW                                                                     \
+  {OPT_PARSE("algo", FIELD(algos), "LIST", "names", parse_algos,                     \
+             "algorithms of convolutions: all, auto, or names separated by commas"), \
+   .deflt = "all"}
+#define TILES_ROW                                                                        \
+  {OPT_CHOICE("tiles", FIELD(tiles), "default|all", "default",                           \
+              "tile sizes of each algorithm: its default, or all that the tuner tries"), \
+   .value = "WHICH"}
+#define TUNE_ROW                                                                           \
+  {OPT_CHOICE("tune", FIELD(tune), "cached|off", "cached",                                 \
+              "source of auto's choice: results of convoy tune, or the shipped defaults"), \
+   .value = "HOW"}
 #define MATH_ROW ROW_MATH(FIELD, HELP_MATH_SHORT)
-#define PASS_ROW                              \
-  {.kind = OPTION_CHOICE,                     \
-   .name = "pass",                            \
-   FIELD(pass),                               \
-   .value = "PASS",                           \
-   .deflt = "all",                            \
-   .choices = "fwd|bwd-data|bwd-weights|all", \
-   .help = "one pass of convolutions only"}
+#define PASS_ROW                                                                                            \
+  {OPT_CHOICE("pass", FIELD(pass), "fwd|bwd-data|bwd-weights|all", "all", "one pass of convolutions only"), \
+   .value = "PASS"}
 #define TIME_ROWS                                                                                              \
-  {.kind = OPTION_GROUP, .help = "How"},                                                                       \
+  {OPT_GROUP("How")},                                                                                          \
       BENCH_ROW_TIME(FIELD, "0.3",                                                                             \
                      "time for each row; at least 3 samples, or one if that takes more than 4 times as long"), \
-      {.kind = OPTION_TEXT,                                                                                    \
-       .name = "baseline",                                                                                     \
-       FIELD(baseline),                                                                                        \
-       .value = "F",                                                                                           \
-       .absent = "none",                                                                                       \
-       .unit = "JSON file",                                                                                    \
-       .help = "an older result of the same word to compare with"},                                            \
-      {.kind = OPTION_PARSE,                                                                                   \
-       .name = "max-slowdown",                                                                                 \
-       FIELD(max_slowdown),                                                                                    \
-       .value = "P",                                                                                           \
-       .parse = parse_slowdown,                                                                                \
-       .absent = "not checked",                                                                                \
-       .unit = "percent",                                                                                      \
-       .help = "exit with status 1 if a row is slower than the baseline by more than this, such as 5%"},       \
-      {.kind = OPTION_FLAG,                                                                                    \
-       .name = "dump-build",                                                                                   \
-       FIELD(dump_build),                                                                                      \
-       .absent = "off",                                                                                        \
-       .unit = "switch",                                                                                       \
-       .help = "print compiled programs, their options and the compiler's log on stderr"}
+      {OPT_TEXT("baseline", FIELD(baseline), "JSON file", "an older result of the same word to compare with"), \
+       .value = "F", .absent = "none"},                                                                        \
+      {OPT_PARSE("max-slowdown", FIELD(max_slowdown), "P", "percent", parse_slowdown,                          \
+                 "exit with status 1 if a row is slower than the baseline by more than this, such as 5%"),     \
+       .absent = "not checked"},                                                                               \
+      {OPT_FLAG("dump-build", FIELD(dump_build),                                                               \
+                "print compiled programs, their options and the compiler's log on stderr"),                    \
+       .absent = "off", .unit = "switch"}
 
-#define SHARED_ROWS                                                                                                   \
-  PASS_ROW, ALGO_ROW, TILES_ROW, TUNE_ROW, MATH_ROW, TIME_ROWS, {.kind = OPTION_GROUP, .help = "Devices and output"}, \
+#define SHARED_ROWS                                                                                \
+  PASS_ROW, ALGO_ROW, TILES_ROW, TUNE_ROW, MATH_ROW, TIME_ROWS, {OPT_GROUP("Devices and output")}, \
       BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_IN_TURN)
 
 static const option_row conv_rows[] = {
     GROUP_ROW,
     MODEL_ROW,
     BATCH_ROW,
-    {.kind = OPTION_TEXT,
-     .name = "shape",
-     FIELD(shape),
-     .value = "TEXT",
-     .absent = "the model's shapes",
-     .unit = "shape",
-     .help = "measure one shape instead, such as n64h28w28c64k64r3s1p1: images, height, width, channels, filters, "
-             "their size, "
-             "stride, padding; g32: groups, d2: dilation"},
+    {OPT_TEXT("shape", FIELD(shape), "shape",
+              "measure one shape instead, such as n64h28w28c64k64r3s1p1: images, height, width, channels, filters, "
+              "their size, stride, padding; g32: groups, d2: dilation"),
+     .value = "TEXT", .absent = "the model's shapes"},
     SHARED_ROWS,
 };
 static const option_row ops_rows[] = {
     GROUP_ROW,
     MODEL_ROW,
     BATCH_ROW,
-    {.kind = OPTION_TEXT,
-     .name = "op",
-     FIELD(operation),
-     .value = "NAME",
-     .absent = "all",
-     .unit = "name",
-     .help = "measure one operation only: conv2d, linear, batchnorm, pool2d, convpool, relu, add, mul, concat, "
-             "activation, "
-             "dropout, softmax, softmax_xent, update, norm or gather"},
+    {OPT_TEXT("op", FIELD(operation), "name",
+              "measure one operation only: conv2d, linear, batchnorm, pool2d, convpool, relu, add, mul, concat, "
+              "activation, dropout, softmax, softmax_xent, update, norm or gather"),
+     .value = "NAME", .absent = "all"},
     SHARED_ROWS,
 };
 

@@ -285,7 +285,7 @@ typedef struct peak_options {
 
 #define FIELD(name) .offset = offsetof(peak_options, name)
 static const option_row rows[] = {
-    {.kind = OPTION_GROUP, .help = "Options"},
+    {OPT_GROUP("Options")},
     BENCH_ROW_TIME(FIELD, "0.5", "time for each figure"),
     ROW_NO_MATH("peaks are of float32 arithmetic; expected bench train, conv or ops with --math"),
     BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_IN_TURN),

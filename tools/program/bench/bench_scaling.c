@@ -26,7 +26,7 @@ typedef struct scaling_options {
 
 #define FIELD(name) .offset = offsetof(scaling_options, name)
 static const option_row rows[] = {
-    {.kind = OPTION_GROUP, .help = "Network and measurement"},
+    {OPT_GROUP("Network and measurement")},
     BENCH_ROW_NO_NODES,
     ROW_MODEL(FIELD, "the network"),
     ROW_BATCH(FIELD, 1 << 20,
@@ -37,26 +37,15 @@ static const option_row rows[] = {
     BENCH_ROW_ROUNDS(FIELD, "2",
                      "repetitions of all measurements; the least of each figure is used, since other programs disturb "
                      "unevenly"),
-    {.kind = OPTION_REAL,
-     .name = "limit",
-     FIELD(limit_s),
-     .value = "S",
-     .deflt = "60",
-     .unit = "seconds",
-     .range = {1, 86400},
-     .help = "time limit; rounds after the first that would exceed it are left out"},
-    {.kind = OPTION_INT,
-     .name = "extrapolate",
-     FIELD(extrapolate),
-     .value = "K",
-     .deflt = "16",
-     .unit = "devices",
-     .range = {0, 1024},
-     .help = "predict up to K devices like the first"},
+    {OPT_REAL("limit", FIELD(limit_s), "60", "seconds", 1, 86400,
+              "time limit; rounds after the first that would exceed it are left out"),
+     .value = "S"},
+    {OPT_INT("extrapolate", FIELD(extrapolate), "16", "devices", 0, 1024, "predict up to K devices like the first"),
+     .value = "K"},
     ROW_CONV_ALGO(FIELD, "algorithms of convolutions and linear layers, as in convoy train"),
     ROW_MATH(FIELD, HELP_MATH_SHORT),
     ROW_TUNE(FIELD, HELP_TUNE),
-    {.kind = OPTION_GROUP, .help = "Devices and output"},
+    {OPT_GROUP("Devices and output")},
     BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_TOGETHER),
 };
 static const option_table table = {

@@ -23,29 +23,17 @@ const char *options_parse_augment(const char *text, void *target);
 /* Both options as the library's parameters. augment NULL: none. */
 cvy_input_params input_options_params(const normalize_option *normalize, const augment_option *augment, int64_t seed);
 
-#define ROW_NORMALIZE(F)                                                                                        \
-  {.kind = OPTION_PARSE,                                                                                        \
-   .name = "normalize",                                                                                         \
-   F(normalize),                                                                                                \
-   .value = "HOW",                                                                                              \
-   .deflt = "none",                                                                                             \
-   .unit = "none, dataset, imagenet or M,.../S,...",                                                            \
-   .parse = options_parse_normalize,                                                                            \
-   .help =                                                                                                      \
-       "normalise the input: pixel/255, or (pixel/255 - mean) / deviation per channel, with the values of the " \
-       "training images, of ImageNet, or M,.../S,..."}
-#define ROW_AUGMENT(F)                                                                                               \
-  {.kind = OPTION_PARSE,                                                                                             \
-   .name = "augment",                                                                                                \
-   F(augment),                                                                                                       \
-   .value = "HOW",                                                                                                   \
-   .deflt = "none",                                                                                                  \
-   .unit = "none, or a list",                                                                                        \
-   .parse = options_parse_augment,                                                                                   \
-   .help =                                                                                                           \
-       "augment training images at random, anew in every epoch: flip (horizontally), crop:N (N pixels of zero "      \
-       "padding), resized-crop:A-B (a window of A to B of the area), jitter:B,C,S,H (brightness, contrast, "         \
-       "saturation by up to these factors, hue by up to H of the circle), cutout:N (a square of N pixels). Depends " \
-       "on the seed, not on the devices"}
+#define ROW_NORMALIZE(F)                                                                                              \
+  {OPT_PARSE("normalize", F(normalize), "HOW", "none, dataset, imagenet or M,.../S,...", options_parse_normalize,     \
+             "normalise the input: pixel/255, or (pixel/255 - mean) / deviation per channel, with the values of the " \
+             "training images, of ImageNet, or M,.../S,..."),                                                         \
+   .deflt = "none"}
+#define ROW_AUGMENT(F)                                                                                                \
+  {OPT_PARSE("augment", F(augment), "HOW", "none, or a list", options_parse_augment,                                  \
+             "augment training images at random, anew in every epoch: flip (horizontally), crop:N (N pixels of zero " \
+             "padding), resized-crop:A-B (a window of A to B of the area), jitter:B,C,S,H (brightness, contrast, "    \
+             "saturation by up to these factors, hue by up to H of the circle), cutout:N (a square of N pixels). "    \
+             "Depends on the seed, not on the devices"),                                                              \
+   .deflt = "none"}
 
 #endif

@@ -74,6 +74,22 @@ struct option_row {
   bool required;
 };
 
+/* Rows by kind, with what each kind needs: {OPT_INT("steps", FIELD(steps), "5", "steps", 1, 128, "help")}; other fields
+ * may follow: {OPT_FLAG(…), .letter = 'q'}. FIELD: initializer of `offset`. */
+#define OPT_GROUP(HELP) .kind = OPTION_GROUP, .help = HELP
+#define OPT_FLAG(NAME, FIELD, HELP) .kind = OPTION_FLAG, .name = NAME, FIELD, .help = HELP
+#define OPT_INT(NAME, FIELD, DEFAULT, UNIT, LO, HI, HELP) \
+  .kind = OPTION_INT, .name = NAME, FIELD, .deflt = DEFAULT, .unit = UNIT, .range = {LO, HI}, .help = HELP
+#define OPT_REAL(NAME, FIELD, DEFAULT, UNIT, LO, HI, HELP) \
+  .kind = OPTION_REAL, .name = NAME, FIELD, .deflt = DEFAULT, .unit = UNIT, .range = {LO, HI}, .help = HELP
+#define OPT_TEXT(NAME, FIELD, UNIT, HELP) .kind = OPTION_TEXT, .name = NAME, FIELD, .unit = UNIT, .help = HELP
+#define OPT_SINK(NAME, FIELD, UNIT, HELP) .kind = OPTION_SINK, .name = NAME, FIELD, .unit = UNIT, .help = HELP
+#define OPT_CHOICE(NAME, FIELD, CHOICES, DEFAULT, HELP) \
+  .kind = OPTION_CHOICE, .name = NAME, FIELD, .choices = CHOICES, .deflt = DEFAULT, .help = HELP
+#define OPT_PARSE(NAME, FIELD, VALUE, UNIT, PARSE, HELP) \
+  .kind = OPTION_PARSE, .name = NAME, FIELD, .value = VALUE, .unit = UNIT, .parse = PARSE, .help = HELP
+#define OPT_REFUSED(NAME, WHY) .kind = OPTION_REFUSED, .name = NAME, .help = WHY
+
 typedef struct option_table {
   const char *verb;          /* "train" */
   const char *usage;         /* rest of the usage line */

@@ -34,11 +34,8 @@ static const option_row rows[] = {
     ROW_NORMALIZE(FIELD),
     ROW_AUGMENT(FIELD),
     ROW_SEED(FIELD, "seed of --val-split, --augment and synthetic data"),
-    {.kind = OPTION_TEXT,
-     .name = "sheet",
-     FIELD(sheet),
-     .unit = "PNG file",
-     .help = "write the first 64 training images of an epoch after augmentation, with their classes"},
+    {OPT_TEXT("sheet", FIELD(sheet), "PNG file",
+              "write the first 64 training images of an epoch after augmentation, with their classes")},
     ROW_JSON_OR_TABLE(FIELD),
     ROW_QUIET(FIELD),
 };

@@ -13,12 +13,11 @@ typedef struct devices_options {
 } devices_options;
 
 static const option_row rows[] = {
-    {.kind = OPTION_GROUP, .help = "Options"},
-    {.kind = OPTION_SINK,
-     .name = "json",
-     .offset = offsetof(devices_options, json),
-     .absent = "none: prints a table",
-     .help = "write everything as JSON"},
+    {OPT_GROUP("Options")},
+    {OPT_SINK("json", .offset = offsetof(devices_options, json), NULL, "write everything as JSON"), .absent = "none: "
+                                                                                                              "prints "
+                                                                                                              "a "
+                                                                                                              "table"},
     ROW_NO_NODES(NODES_ONE_EACH),
 };
 static const option_table table = {

@@ -28,13 +28,9 @@ typedef struct eval_options {
 
 #define FIELD(name) .offset = offsetof(eval_options, name)
 static const option_row rows[] = {
-    {.kind = OPTION_GROUP, .help = "Network and data"},
-    {.kind = OPTION_TEXT,
-     .name = "weights",
-     FIELD(weights),
-     .absent = "those in the ONNX file of --model",
-     .unit = "safetensors file",
-     .help = "the trained weights"},
+    {OPT_GROUP("Network and data")},
+    {OPT_TEXT("weights", FIELD(weights), "safetensors file", "the trained weights"), .absent = "those in the ONNX file "
+                                                                                               "of --model"},
     ROW_MODEL_OF_WEIGHTS(FIELD, "network of the weights, if their file does not name it"),
     ROW_DATA(FIELD, HELP_DATA),
     ROW_DATA_DIR(FIELD),
@@ -50,20 +46,17 @@ static const option_row rows[] = {
                   "evaluate the images that training with the same --val-split and --seed held out, instead of the "
                   "test images"),
     ROW_SEED(FIELD, "seed of synthetic data and of --val-split, as in training"),
-    {.kind = OPTION_GROUP, .help = "Devices"},
+    {OPT_GROUP("Devices")},
     ROW_DEVICES(FIELD, HELP_DEVICES_TOGETHER),
     ROW_BATCH(FIELD, 1 << 24, "images of a pass on all devices together"),
     ROW_CONV_ALGO(FIELD, HELP_CONV_ALGO),
     ROW_MATH(FIELD, HELP_MATH),
     ROWS_FLEET(FIELD),
-    {.kind = OPTION_GROUP, .help = "Output"},
+    {OPT_GROUP("Output")},
     ROW_JSON(FIELD, "none", "write the result as JSON; on stdout it replaces the result line"),
-    {.kind = OPTION_SINK,
-     .name = "confusion",
-     FIELD(confusion),
-     .unit = "CSV file",
-     .help = "print the confusion matrix, and precision, recall and F1 of each class; with F the matrix is written "
-             "there as CSV. Also in --json"},
+    {OPT_SINK("confusion", FIELD(confusion), "CSV file",
+              "print the confusion matrix, and precision, recall and F1 of each class; with F the matrix is written "
+              "there as CSV. Also in --json")},
     ROW_QUIET(FIELD),
 };
 static const option_table table = {

@@ -12,29 +12,15 @@ typedef struct export_options {
 
 #define FIELD(name) .offset = offsetof(export_options, name)
 static const option_row rows[] = {
-    {.kind = OPTION_TEXT,
-     .name = "weights",
-     FIELD(weights),
-     .required = true,
-     .unit = "safetensors file",
-     .help = "the trained weights, or a checkpoint"},
-    ROW_MODEL_OF_WEIGHTS(FIELD, "network of the weights, if their file does not name it, or if its ONNX file has "
-                                "moved"),
-    {.kind = OPTION_TEXT,
-     .name = "out",
-     FIELD(out),
-     .required = true,
-     .unit = "ONNX file",
-     .help = "the file to write"},
-    {.kind = OPTION_FLAG,
-     .name = "softmax",
-     FIELD(softmax),
-     .absent = "as in the network's ONNX file, else logits",
-     .help = "end the file with probabilities"},
-    {.kind = OPTION_FLAG,
-     .name = "logits",
-     FIELD(logits),
-     .help = "end the file with logits, also if the network's ONNX file ends in Softmax, LogSoftmax or Sigmoid"},
+    {OPT_TEXT("weights", FIELD(weights), "safetensors file", "the trained weights, or a checkpoint"), .required = true},
+    ROW_MODEL_OF_WEIGHTS(FIELD,
+                         "network of the weights, if their file does not name it, or if its ONNX file has "
+                         "moved"),
+    {OPT_TEXT("out", FIELD(out), "ONNX file", "the file to write"), .required = true},
+    {OPT_FLAG("softmax", FIELD(softmax), "end the file with probabilities"), .absent = "as in the network's ONNX file, "
+                                                                                       "else logits"},
+    {OPT_FLAG("logits", FIELD(logits),
+              "end the file with logits, also if the network's ONNX file ends in Softmax, LogSoftmax or Sigmoid")},
     ROW_NET_INPUT(FIELD, ABSENT_OF_WEIGHTS, "size of its images, if the weights file does not have it"),
     ROW_NET_CLASSES(FIELD, ABSENT_OF_WEIGHTS, "number of its classes, if the weights file does not have it"),
     ROW_QUIET(FIELD),

@@ -21,8 +21,8 @@ typedef struct net_options {
 static const option_row rows[] = {
     ROW_NET_INPUT(FIELD, ABSENT_OF_FILE("28x28x1"), "size of its images"),
     ROW_NET_CLASSES(FIELD, ABSENT_OF_FILE("10"), "number of its classes"),
-    {.kind = OPTION_SINK, .name = "dot", FIELD(dot), .unit = "Graphviz file", .help = "write the graph, for dot -Tsvg"},
-    {.kind = OPTION_FLAG, .name = "strict", FIELD(strict), .help = "exit with status 2 if " HELP_OF_CAVEAT},
+    {OPT_SINK("dot", FIELD(dot), "Graphviz file", "write the graph, for dot -Tsvg")},
+    {OPT_FLAG("strict", FIELD(strict), "exit with status 2 if " HELP_OF_CAVEAT)},
 };
 static const option_table table = {
     .verb = "net",

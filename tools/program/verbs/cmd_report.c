@@ -20,22 +20,13 @@ typedef struct report_options {
 
 #define FIELD(name) .offset = offsetof(report_options, name)
 static const option_row rows[] = {
-    {.kind = OPTION_TEXT,
-     .name = "out",
-     FIELD(out),
-     .unit = "HTML file",
-     .help = "write a page for the browser: curves, devices, settings; one file without external parts"},
-    {.kind = OPTION_TEXT,
-     .name = "csv",
-     FIELD(csv),
-     .unit = "CSV file",
-     .help = "write a line for each step of each run; the line of an epoch's last step has the epoch's numbers"},
-    {.kind = OPTION_TEXT,
-     .name = "tensorboard",
-     FIELD(tensorboard),
-     .value = "DIR",
-     .unit = "folder",
-     .help = "write event files for tensorboard --logdir DIR, with a folder for each run"},
+    {OPT_TEXT("out", FIELD(out), "HTML file",
+              "write a page for the browser: curves, devices, settings; one file without external parts")},
+    {OPT_TEXT("csv", FIELD(csv), "CSV file",
+              "write a line for each step of each run; the line of an epoch's last step has the epoch's numbers")},
+    {OPT_TEXT("tensorboard", FIELD(tensorboard), "folder",
+              "write event files for tensorboard --logdir DIR, with a folder for each run"),
+     .value = "DIR"},
 };
 static const option_table table = {
     .verb = "report",
