@@ -84,16 +84,6 @@ static bool same_arg(const cvy_arg_slot *slot, const cvy_arg *arg) {
   return false;
 }
 
-/* Whether the argument has this value; if not, it lets its value go. */
-static bool is_set(cvy_arg_slot *slot, const cvy_arg *arg) {
-  cvy_mutex *const lock = &slot->kernel->device->args_lock;
-  cvy_mutex_lock(lock);
-  const bool same = same_arg(slot, arg);
-  if (!same) let_go(slot);
-  cvy_mutex_unlock(lock);
-  return same;
-}
-
 cvy_status cvy_arg_set(cvy_kernel *kernel, int i, const cvy_arg *arg) {
   cvy_status status = CVY_OK;
   cvy_arg_slot *const slot = &kernel->slots[i];
@@ -101,7 +91,11 @@ cvy_status cvy_arg_set(cvy_kernel *kernel, int i, const cvy_arg *arg) {
   const cl_mem none = NULL; /* passed by its address: not every driver takes NULL itself for a null pointer */
   const void *value = NULL;
   size_t bytes = 0;
-  if (is_set(slot, arg)) return CVY_OK;
+  cvy_mutex_lock(&kernel->device->args_lock);
+  const bool same = same_arg(slot, arg);
+  if (!same) let_go(slot);
+  cvy_mutex_unlock(&kernel->device->args_lock);
+  if (same) return CVY_OK;
   switch (arg->kind) {
     case CVY_ARG_BUFFER:
       CVY_REQUIRE(!buffer || buffer->device == kernel->device, CVY_E_ARGUMENT,

@@ -23,14 +23,13 @@ void cvy_kernel_destroy(cvy_kernel **kernel);
 cvy_status cvy_kernel_make(cvy_kernel *kernel);
 
 /* Rows of work-groups on CPU-shaped devices. Groups of one work-item are launched as a row (global[0] of them, nothing
- * in the other dimensions), which is laid along z: kernels number them by CVY_GROUP and CVY_GROUPS (cl/common.clh). The
- * reason is PoCL (3.1; reported of 5.0). It caches machine code for the whole process. A command takes an entry by
- * kernel, work-group size and a width that must be at least its own, but releases one by kernel and size alone. Where
- * devices side by side run a kernel with rows of several lengths, which batches, shares and sub-devices cause, PoCL
- * releases the wrong entry until an assertion ends the process ("found->ref_count > 0"). The width is the larger of x
- * and y: along z all are 1 wide, and there is one entry. If that width is below 65535, the code also assumes that a
- * group's number in every dimension is, hence the limit. Kernels of libraries (CLBlast, clFFT) do not go through here
- * and may still meet the assertion. */
+ * in the other dimensions), which is laid along z: kernels number them by CVY_GROUP and CVY_GROUPS (cl/common.clh).
+ * Reason: PoCL (3.1; reported of 5.0) caches machine code for the whole process. A command takes an entry by kernel,
+ * work-group size and a width of at least its own, but releases one by kernel and size alone. Devices that run a kernel
+ * with rows of several lengths (batches, shares, sub-devices) release the wrong entry, until an assertion ends the
+ * process ("found->ref_count > 0"). The width is the larger of x and y: along z all are 1 wide, and there is one entry.
+ * Below a width of 65535 the code also assumes that a group's number in every dimension is less, hence the limit.
+ * Kernels of libraries (CLBlast, clFFT) are launched by these and may still meet the assertion. */
 enum { CVY_MOST_GROUPS = 65535 };
 
 /* Unused dimensions 0 or 1; local[0] 0: the driver chooses. */
@@ -38,9 +37,9 @@ typedef struct cvy_grid {
   size_t global[3], local[3];
 } cvy_grid;
 
-/* Sets the arguments that changed since the last launch of this kernel object, structs always, and enqueues it. The
- * count must be the kernel's. Global sizes must be multiples of local ones; zero global size launches nothing. *event
- * (may be NULL) is the caller's. Pending on return. */
+/* Sets the arguments that changed since the last launch of this kernel object, structs always, and enqueues it. n_args
+ * must be the kernel's. Global sizes must be multiples of local ones; zero global size launches nothing. *event (may be
+ * NULL) is the caller's. Pending on return. */
 cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const cvy_arg *args, int n_args,
                       cvy_event **event);
 
