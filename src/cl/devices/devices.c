@@ -106,6 +106,7 @@ fail:
 
 cvy_status cvy_devices_try(cvy_devices *devices) {
   cvy_status status = CVY_OK;
+  if (devices->n == 1) return CVY_OK;
   cvy_status *const faults = cvy_calloc((size_t)devices->n, sizeof *faults);
   CVY_REQUIRE(faults, CVY_E_MEMORY, "no memory to choose devices");
   for (int i = 0; i < devices->n; i++) {

@@ -36,7 +36,7 @@ bool cvy_devices_may_leave_out(const cvy_devices *devices, const cvy_status *fau
  * Only if they may be left out, and while nothing uses the devices. CVY_E_MEMORY. */
 cvy_status cvy_devices_leave_out(cvy_devices *devices, const cvy_status *faults);
 /* Opens each device and closes it again, for a caller that opens them one by one: those that fail are left out if they
- * may be, else the first failure. */
+ * may be, else the first failure. A device that is alone is not opened: the caller's open finds its failure. */
 cvy_status cvy_devices_try(cvy_devices *devices);
 /* Compute units of device i (a sub-device's own) and its driver's version, without opening it. */
 static inline int cvy_devices_units(const cvy_devices *devices, int i) {
