@@ -2,6 +2,7 @@
  * Launches of cl/conv2d/conv2d_columns_cpu.cl: backward_data as a matrix product and a sum. In the workspace:
  *   packed weights | a slice per work-group: two tables, a ring of rows of columns */
 #include "cl/conv2d_args.clh"
+#include "src/ops/conv2d/conv2d_algorithm.h"
 #include "src/ops/conv2d/conv2d_cpu.h"
 
 enum {

@@ -4,7 +4,7 @@
 #ifndef CVY_OPS_CONV2D_CONV2D_CPU_H
 #define CVY_OPS_CONV2D_CONV2D_CPU_H
 
-#include "src/ops/conv2d/conv2d_algorithm.h"
+#include "src/ops/shape.h"
 
 /* Flags of the kernels beside CVY_CONV_SCALE, _RELU and _RESIDUAL, the same in cl/conv2d/conv2d_flags.clh. */
 enum {

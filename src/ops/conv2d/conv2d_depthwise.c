@@ -2,6 +2,7 @@
  * Launches of cl/conv2d/conv2d_depthwise.cl: convolutions with one filter for each channel. In the workspace:
  *   parts of dw (and db) | CPU: a slice per work-group */
 #include "cl/conv2d_args.clh"
+#include "src/ops/conv2d/conv2d_algorithm.h"
 #include "src/ops/conv2d/conv2d_cpu.h"
 
 enum {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * Inside of conv2d: the geometry of the direct algorithms. Not for other folders. */
+ * Inside of conv2d: the geometry of the direct algorithms, forward and backward_data as gathers. Not for other
+ * folders. */
 #ifndef CVY_OPS_CONV2D_CONV2D_DIRECT_H
 #define CVY_OPS_CONV2D_CONV2D_DIRECT_H
 
 #include "cl/conv2d_args.clh"
-#include "src/ops/conv2d/conv2d_algorithm.h"
+#include "src/ops/conv2d/conv2d_params.h"
 
 cvy_conv_gather cvy_conv_gather_forward(const cvy_conv2d_params *params, const cvy_shape *y);
 /* dx at rows h = phase_h mod stride_h and columns w = phase_w mod stride_w: a gather with step 1 over dy with every

@@ -2,6 +2,7 @@
  * Launches of cl/conv2d/conv2d_grouped.cl: groups and dilation, for every shape on every device. In the workspace, of
  * backward_weights: its parts. */
 #include "cl/conv2d_args.clh"
+#include "src/ops/conv2d/conv2d_algorithm.h"
 #include "src/ops/conv2d/conv2d_cpu.h"
 
 enum {

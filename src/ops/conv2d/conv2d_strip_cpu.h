@@ -6,6 +6,7 @@
 #ifndef CVY_OPS_CONV2D_CONV2D_STRIP_CPU_H
 #define CVY_OPS_CONV2D_CONV2D_STRIP_CPU_H
 
+#include "src/ops/conv2d/conv2d_algorithm.h"
 #include "src/ops/conv2d/conv2d_cpu.h"
 #include "src/ops/conv2d/conv2d_direct.h"
 

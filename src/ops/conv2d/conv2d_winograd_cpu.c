@@ -2,6 +2,7 @@
  * Launches of cl/winograd/conv2d_winograd_cpu.cl: cuts a call into blocks of tiles and lays out the workspace:
  *   transformed weights | statistics of the parts of each image | a slice per work-group */
 #include "cl/conv2d_args.clh"
+#include "src/ops/conv2d/conv2d_algorithm.h"
 #include "src/ops/conv2d/conv2d_cpu.h"
 
 enum {

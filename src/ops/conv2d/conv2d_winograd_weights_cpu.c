@@ -3,6 +3,7 @@
  *   partial dw and db of each part of the batch | a slice per work-group
  * Tile parameters: tiles of a strip, input channels of a task, output channels of a task (multiples of 16). */
 #include "cl/conv2d_args.clh"
+#include "src/ops/conv2d/conv2d_algorithm.h"
 #include "src/ops/conv2d/conv2d_cpu.h"
 
 enum {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "src/base/env.h"
+#include "src/ops/conv2d/conv2d_algorithm.h"
 #include "src/ops/conv2d/conv2d_cpu.h"
 #include "src/ops/operation.h"
 #include "src/ops/stream.h"
