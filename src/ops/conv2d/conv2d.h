@@ -22,10 +22,10 @@
  * backward_bias:    db[k] (+)= sum_{n,p,q} dy[n,p,q,k].
  *
  * Create chooses how each pass is computed: the algorithm (cvy_conv_algo) from `algos`, `choice`, or the shipped order
- * of preference; kernels for CPU-shaped or for SIMT devices from the device's facts. conv2d_algorithm.h has the list of
- * algorithms and defines one. DIRECT takes every shape, the others check theirs; kernels of its own do groups and
- * dilation. Order of every sum is fixed by shape, n_max, n, the device's facts and its rates (rates.h): same inputs,
- * same bits. */
+ * of preference; kernels for CPU-shaped or for SIMT devices from the device's capabilities. conv2d_algorithm.h has the
+ * list of algorithms and defines one. DIRECT takes every shape, the others check theirs; kernels of its own do groups
+ * and dilation. Order of every sum is fixed by shape, n_max, n, the device's capabilities and its rates (rates.h): same
+ * inputs, same bits. */
 #ifndef CVY_OPS_CONV2D_CONV2D_H
 #define CVY_OPS_CONV2D_CONV2D_H
 

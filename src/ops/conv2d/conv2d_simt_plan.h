@@ -2,8 +2,8 @@
  * Inside of conv2d: how the SIMT-shaped kernels are launched. A plan is chosen by its expected time: for each launch
  * the larger of its multiply-adds at the rate of the compute units that it fills and its bytes at the memory's rate,
  * and the time that a launch costs by itself. So sums are cut into parts, which fill the device, where that is worth
- * the launch that adds the parts up, in their order. Pure but for the device's facts and rates: the same plan on the
- * same device, whatever runs beside. Not for other folders. */
+ * the launch that adds the parts up, in their order. Pure but for the device's capabilities and rates: the same plan on
+ * the same device, whatever runs beside. Not for other folders. */
 #ifndef CVY_OPS_CONV2D_CONV2D_SIMT_PLAN_H
 #define CVY_OPS_CONV2D_CONV2D_SIMT_PLAN_H
 
