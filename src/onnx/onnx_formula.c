@@ -27,32 +27,78 @@ static const double TOLERANCE = 1e-5;  /* constants in the files have 6 digits a
 
 static double between(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 
-/* ---- a formula becomes a layer ---- */
+/* ---- steps ---- */
 
-static double activation(cvy_activation_kind kind, double x) {
-  switch (kind) {
+/* The operators that can be a step; ACTIVATE: it may be a layer by itself. */
+typedef enum what { ADD, SUB, MUL, DIV, POW, NEG, ERF, ACTIVATE } what;
+typedef struct step {
+  const char *op;
+  what what;
+  cvy_activation_kind kind; /* ACTIVATE */
+} step;
+
+static const step *step_of(const cvy_onnx_node *n) {
+  static const step steps[] = {{"Add", ADD, 0},
+                               {"Clip", ACTIVATE, CVY_ACTIVATION_CLIP},
+                               {"Div", DIV, 0},
+                               {"Erf", ERF, 0},
+                               {"HardSigmoid", ACTIVATE, CVY_ACTIVATION_HARD_SIGMOID},
+                               {"Mul", MUL, 0},
+                               {"Neg", NEG, 0},
+                               {"Pow", POW, 0},
+                               {"Relu", ACTIVATE, CVY_ACTIVATION_RELU},
+                               {"Sigmoid", ACTIVATE, CVY_ACTIVATION_SIGMOID},
+                               {"Sub", SUB, 0},
+                               {"Tanh", ACTIVATE, CVY_ACTIVATION_TANH}};
+  for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+    if (!strcmp(n->op_type, steps[i].op)) return &steps[i];
+  return NULL;
+}
+
+static double activation(const cvy_activation_params *p, double x) {
+  switch (p->kind) {
+    case CVY_ACTIVATION_RELU: return fmax(x, 0);
+    case CVY_ACTIVATION_CLIP: return between(x, (double)p->a, (double)p->b);
+    case CVY_ACTIVATION_HARD_SIGMOID: return between((double)p->a * x + (double)p->b, 0, 1);
     case CVY_ACTIVATION_SIGMOID: return 1 / (1 + exp(-x));
     case CVY_ACTIVATION_TANH: return tanh(x);
     case CVY_ACTIVATION_HARD_SWISH: return x * between(x / 6 + 0.5, 0, 1);
     case CVY_ACTIVATION_SILU: return x / (1 + exp(-x));
     case CVY_ACTIVATION_GELU: return x * erfc(-x * M_SQRT1_2) / 2;
     case CVY_ACTIVATION_GELU_TANH: return x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2;
-    default: return NAN; /* those with numbers of their own are no formulas */
+    default: return NAN; /* no step, and no formula is compared with it */
   }
 }
 
-static bool equal(const double *at, double (*value_at)(cvy_activation_kind, double), cvy_activation_kind kind) {
+/* The last step at one place, where its inputs have these values. */
+static double apply(const formula *f, double x, double y) {
+  if (f->n_in == 1) {
+    y = f->number_first ? x : f->number;
+    x = f->number_first ? f->number : x;
+  }
+  switch (step_of(f->node)->what) {
+    case ADD: return x + y;
+    case SUB: return x - y;
+    case MUL: return x * y;
+    case DIV: return x / y;
+    case POW: return pow(x, y);
+    case NEG: return -x;
+    case ERF: return erf(x);
+    case ACTIVATE: break;
+  }
+  return activation(&f->activation, x);
+}
+
+/* ---- a formula becomes a layer ---- */
+
+/* The values are those of the activation; NULL: of the numbers themselves. */
+static bool equal(const double *at, const cvy_activation_params *p) {
   bool same = true;
   for (int i = 0; i < CVY_ONNX_PLACES && same; i++) {
-    const double want = value_at(kind, places[i]);
+    const double want = p ? activation(p, places[i]) : places[i];
     same = fabs(at[i] - want) <= TOLERANCE * fmax(fabs(want), 0.01);
   }
   return same;
-}
-
-static double itself(cvy_activation_kind kind, double x) {
-  (void)kind;
-  return x;
 }
 
 /* A line between 0 and 1, which two places between them tell: Clip(x + 3, 0, 6) / 6. */
@@ -77,35 +123,9 @@ static bool find_kind(const double *at, cvy_activation_params *found) {
                                               CVY_ACTIVATION_GELU, CVY_ACTIVATION_GELU_TANH, CVY_ACTIVATION_SIGMOID};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
     *found = (cvy_activation_params){.kind = kinds[i]};
-    if (equal(at, activation, kinds[i])) return true;
+    if (equal(at, found)) return true;
   }
   return find_hard_sigmoid(at, found);
-}
-
-/* One of a function of one operand; a and b are HardSigmoid's, or Clip's limits. */
-static double function(const char *op, double x, double a, double b) {
-  if (!strcmp(op, "Erf")) return erf(x);
-  if (!strcmp(op, "Tanh")) return tanh(x);
-  if (!strcmp(op, "Neg")) return -x;
-  if (!strcmp(op, "Sigmoid")) return 1 / (1 + exp(-x));
-  if (!strcmp(op, "HardSigmoid")) return between(a * x + b, 0, 1);
-  if (!strcmp(op, "Clip")) return between(x, a, b);
-  return fmax(x, 0);
-}
-
-/* The last step at one place, where its inputs have these values. */
-static double apply(const formula *f, double x, double y) {
-  const char *const op = f->node->op_type;
-  if (f->n_in == 1) {
-    y = f->number_first ? x : f->number;
-    x = f->number_first ? f->number : x;
-  }
-  if (!strcmp(op, "Add")) return x + y;
-  if (!strcmp(op, "Sub")) return x - y;
-  if (!strcmp(op, "Mul")) return x * y;
-  if (!strcmp(op, "Div")) return x / y;
-  if (!strcmp(op, "Pow")) return pow(x, y);
-  return function(op, x, (double)f->activation.a, (double)f->activation.b);
 }
 
 /* Values of f as a function of the root, which all its ways to the layer have to pass; false: one does not. */
@@ -168,7 +188,7 @@ static cvy_node node_of(state *im, formula *f) {
   cvy_activation_params found;
   if (f->made >= 0 || f->refused) return f->made;
   const bool direct = f->step == CVY_ONNX_ACTIVATION && !f->in[0];
-  if (!direct && equal(f->at, itself, 0)) f->made = f->of;
+  if (!direct && equal(f->at, NULL)) f->made = f->of;
   else if (!direct && find_kind(f->at, &found)) f->made = layer_of(im, f->of, &found);
   formula *const root = direct || f->made >= 0 ? NULL : find_root(im, f, &found);
   const cvy_node x = root ? node_of(im, root) : -1;
@@ -262,14 +282,12 @@ static bool has_trained_number(state *im) {
   return false;
 }
 
-static bool take_two(state *im) {
-  const char *const op = im->node->op_type;
-  const bool mul = !strcmp(op, "Mul"), add = !strcmp(op, "Add");
+static bool take_two(state *im, what what) {
   operand a, b;
   if (im->node->n_input != 2 || !read_operand(im, 0, &a) || !read_operand(im, 1, &b)) return false;
   const bool one = a.of < 0 || b.of < 0, same = a.of == b.of && a.flat == b.flat;
   if ((a.of < 0 && b.of < 0) || (!one && !same)) return false;
-  if (!one && a.plain && b.plain && !mul) return false; /* two layers' sum is one */
+  if (!one && a.plain && b.plain && what != MUL) return false; /* two layers' sum is one */
   if (one && has_trained_number(im)) return true;
   const operand *const x = a.of < 0 ? &b : &a;
   formula *const f = begin(im, x);
@@ -278,7 +296,7 @@ static bool take_two(state *im) {
     f->number_first = a.of < 0;
     f->number = a.of < 0 ? a.number : b.number;
   } else {
-    if (mul || add) f->step = mul ? CVY_ONNX_PRODUCT : CVY_ONNX_SUM;
+    f->step = what == MUL ? CVY_ONNX_PRODUCT : what == ADD ? CVY_ONNX_SUM : CVY_ONNX_NO_LAYER;
     f->n_in = 2;
     f->in[1] = b.from;
     if (b.from && b.from->depth >= f->depth) f->depth = b.from->depth + 1;
@@ -287,15 +305,14 @@ static bool take_two(state *im) {
   return true;
 }
 
-/* Layers by themselves are Relu and Clip of a layer: only behind other steps are they part of a formula. */
-static bool take_one(state *im) {
-  const char *const op = im->node->op_type;
-  const bool clip = !strcmp(op, "Clip"), hard = !strcmp(op, "HardSigmoid"),
-             is_step = !strcmp(op, "Erf") || !strcmp(op, "Neg");
+/* Relu and Clip of a layer are layers by themselves: only behind other steps are they part of a formula. */
+static bool take_one(state *im, const step *s) {
+  const bool layer = s->what == ACTIVATE, clip = layer && s->kind == CVY_ACTIVATION_CLIP;
   operand x;
   double a = 0, b = 0;
-  if (!read_operand(im, 0, &x) || x.of < 0 || (x.plain && (clip || !strcmp(op, "Relu")))) return false;
-  if (hard) {
+  if (!read_operand(im, 0, &x) || x.of < 0) return false;
+  if (x.plain && (clip || (layer && s->kind == CVY_ACTIVATION_RELU))) return false;
+  if (layer && s->kind == CVY_ACTIVATION_HARD_SIGMOID) {
     a = (double)cvy_onnx_real(im, "alpha", 0.2f);
     b = (double)cvy_onnx_real(im, "beta", 0.5f);
   }
@@ -304,20 +321,13 @@ static bool take_one(state *im) {
     return true;
   formula *const f = begin(im, &x);
   if (!f) return true;
-  f->step = is_step ? CVY_ONNX_NO_LAYER : CVY_ONNX_ACTIVATION;
-  f->activation.kind = hard                  ? CVY_ACTIVATION_HARD_SIGMOID
-                       : clip                ? CVY_ACTIVATION_CLIP
-                       : !strcmp(op, "Tanh") ? CVY_ACTIVATION_TANH
-                       : !strcmp(op, "Relu") ? CVY_ACTIVATION_RELU
-                                             : CVY_ACTIVATION_SIGMOID;
-  f->activation.a = (float)a, f->activation.b = (float)b;
-  for (int i = 0; i < CVY_ONNX_PLACES; i++) f->at[i] = function(op, x.at[i], a, b);
+  f->step = layer ? CVY_ONNX_ACTIVATION : CVY_ONNX_NO_LAYER;
+  f->activation = (cvy_activation_params){.kind = s->kind, .a = (float)a, .b = (float)b};
+  for (int i = 0; i < CVY_ONNX_PLACES; i++) f->at[i] = apply(f, x.at[i], 0);
   return true;
 }
 
 bool cvy_onnx_try_formula(state *im) {
-  static const char *const two[] = {"Add", "Sub", "Mul", "Div", "Pow"};
-  for (size_t i = 0; i < sizeof two / sizeof *two; i++)
-    if (!strcmp(im->node->op_type, two[i])) return take_two(im);
-  return take_one(im);
+  const step *const s = step_of(im->node);
+  return s && (s->what <= POW ? take_two(im, s->what) : take_one(im, s));
 }
