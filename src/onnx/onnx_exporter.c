@@ -37,13 +37,8 @@ enum { MOST_LISTED = 1 << 16 }; /* of a signature with more nothing is taken */
 
 /* ---- the notes ---- */
 
-static const char *entry(Onnx__TensorProto__Entry *const *entries, size_t n, const char *key) {
-  for (size_t i = 0; i < n; i++)
-    if (entries[i]->key && entries[i]->value && !strcmp(entries[i]->key, key)) return entries[i]->value;
-  return NULL;
-}
 static const char *note(const cvy_onnx_node *n, const char *key) {
-  return entry(n->metadata_props, n->n_metadata_props, key);
+  return cvy_onnx_entry(n->metadata_props, n->n_metadata_props, key);
 }
 
 static cvy_onnx_maker find_maker(const cvy_onnx_file *file) {
@@ -79,7 +74,7 @@ cvy_status cvy_onnx_notes_read(state *im) {
   cvy_status status = CVY_OK;
   const cvy_onnx_graph *const g = im->graph;
   const char *const signature =
-      entry(g->metadata_props, g->n_metadata_props, "pkg.torch.export.ExportedProgram.graph_signature");
+      cvy_onnx_entry(g->metadata_props, g->n_metadata_props, "pkg.torch.export.ExportedProgram.graph_signature");
   struct cvy_onnx_notes *const notes = im->notes = cvy_calloc(1, sizeof *notes);
   CVY_REQUIRE(notes, CVY_E_MEMORY, "out of host memory");
   notes->maker = find_maker(im->file);
@@ -217,8 +212,6 @@ static bool module_of(const cvy_onnx_node *n, char *out, size_t size) {
   return length > 0;
 }
 
-static bool is_norm(const cvy_onnx_node *n) { return n->op_type && !strcmp(n->op_type, "BatchNormalization"); }
-
 const char *cvy_onnx_layer_label(const state *im, const cvy_onnx_node *n, const value *weight, char room[128]) {
   const value *const root = weight->root ? weight->root : weight;
   const char *const noted = cvy_onnx_noted(im, n, 1);
@@ -226,7 +219,7 @@ const char *cvy_onnx_layer_label(const state *im, const cvy_onnx_node *n, const 
   if (noted) return noted;
   for (size_t i = 0; i < n->n_input; i++) own += !strcmp(n->input[i], weight->name);
   const bool shared = weight->n_readers > own || (root != weight && root->n_readers > 1);
-  if (!is_norm(n) || !shared || cvy_onnx_made_by(im) == CVY_ONNX_TORCHSCRIPT) return root->label;
+  if (!cvy_onnx_is_norm(n) || !shared || cvy_onnx_made_by(im) == CVY_ONNX_TORCHSCRIPT) return root->label;
   char module[112];
   if (!module_of(n, module, sizeof module) &&
       (size_t)snprintf(module, sizeof module, "%s", cvy_onnx_node_name(n)) >= sizeof module)
@@ -304,19 +297,11 @@ static bool has_running(const cvy_layout *layout, const char *module, size_t len
   return false;
 }
 
-static const char *const running_mean = ".running_mean";
-
-/* NAME of "NAME.running_mean": its length; 0: another name. */
-static size_t norm_length(const char *name) {
-  const size_t n = strlen(name), end = strlen(running_mean);
-  return n > end && !strcmp(name + n - end, running_mean) ? n - end : 0;
-}
-
 /* A parameter of one of the normalisations, whose buffers are listed, too. */
 static bool is_of_norm(const state *im, const char *name) {
   const char *const dot = strrchr(name, '.');
   char buffer[256];
-  if (!dot || (size_t)snprintf(buffer, sizeof buffer, "%.*s%s", (int)(dot - name), name, running_mean) >= sizeof buffer)
+  if (!dot || (size_t)snprintf(buffer, sizeof buffer, "%.*s" CVY_ONNX_MEAN, (int)(dot - name), name) >= sizeof buffer)
     return false;
   const listed *const l = find_name(im, buffer);
   return l && !l->is_parameter;
@@ -331,7 +316,7 @@ static bool is_there(const state *im, const char *name) {
 static void compare_signature(const state *im, names *norms, names *others) {
   for (size_t i = 0; i < im->notes->n; i++) {
     const listed *const l = &im->notes->list[i];
-    const size_t length = norm_length(l->name);
+    const size_t length = cvy_onnx_stem(l->name, CVY_ONNX_MEAN);
     if (!l->is_parameter && length && !has_running(&im->net->layout, l->name, length)) add_name(norms, l->name, length);
     if (l->is_parameter && !l->claimed && !is_there(im, l->name) && !is_of_norm(im, l->name))
       add_name(others, l->name, strlen(l->name));

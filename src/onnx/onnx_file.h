@@ -12,6 +12,7 @@
 /* protobuf-c's structs of onnx.proto; <onnx.pb-c.h> has them. */
 typedef struct Onnx__ModelProto cvy_onnx_proto;
 typedef struct Onnx__TensorProto cvy_onnx_tensor;
+struct Onnx__TensorProto__Entry;
 
 /* TensorProto.DataType. */
 enum {
@@ -43,6 +44,8 @@ void cvy_onnx_file_close(cvy_onnx_file *file); /* also a zeroed one */
 
 /* ---- tensors (onnx_tensor.c) ---- */
 
+/* The text of this key of external data, or of metadata; NULL: none. Pure. */
+const char *cvy_onnx_entry(struct Onnx__TensorProto__Entry *const *entries, size_t n, const char *key);
 /* Elements of the tensor, false: its dimensions are negative or their product does not fit. Pure. */
 bool cvy_onnx_elems(const cvy_onnx_tensor *tensor, size_t *n);
 /* "FLOAT16": the name of a tensor's type (TensorProto.DataType); static. */

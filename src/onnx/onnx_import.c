@@ -247,7 +247,7 @@ static void find_weights(cvy_onnx_import_state *im) {
 static bool has_training_norms(const cvy_onnx_import_state *im) {
   for (size_t i = 0; i < im->graph->n_node; i++) {
     const cvy_onnx_node *const n = im->graph->node[i];
-    if (!n->op_type || strcmp(n->op_type, "BatchNormalization") || !cvy_onnx_makes_needed(im, n)) continue;
+    if (!cvy_onnx_is_norm(n) || !cvy_onnx_makes_needed(im, n)) continue;
     const Onnx__AttributeProto *const a = cvy_onnx_attribute(n, "training_mode");
     if (a && a->has_i && a->i) return true;
   }

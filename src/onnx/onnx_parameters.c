@@ -30,9 +30,8 @@ bool cvy_onnx_has_name(const value *v) {
 }
 
 void cvy_onnx_layer_name(const char *tensor, char out[64]) {
-  size_t n = strlen(tensor);
-  if (n > 7 && !strcmp(tensor + n - 7, ".weight")) n -= 7;
-  else if (n > 13 && !strcmp(tensor + n - 13, ".running_mean")) n -= 13;
+  const size_t weight = cvy_onnx_stem(tensor, ".weight"), mean = cvy_onnx_stem(tensor, CVY_ONNX_MEAN);
+  const size_t n = weight ? weight : mean ? mean : strlen(tensor);
   const size_t first = n > 63 ? n - 63 : 0; /* the end of a name tells more than its begin */
   memcpy(out, tensor + first, n - first);
   out[n - first] = '\0';
@@ -44,20 +43,17 @@ void cvy_onnx_layer_name(const char *tensor, char out[64]) {
 /* A batch normalisation without a weight of PyTorch's (affine=False) is called like its running mean. */
 value *cvy_onnx_names_layer(const state *im, const cvy_onnx_node *node, size_t weight) {
   value *const v = cvy_onnx_find(im, node->input[weight]);
-  if (!v || strcmp(node->op_type, "BatchNormalization") != 0 || node->n_input < 4 || cvy_onnx_has_name(v)) return v;
+  if (!v || !cvy_onnx_is_norm(node) || node->n_input < 4 || cvy_onnx_has_name(v)) return v;
   value *const mean = cvy_onnx_find(im, node->input[3]);
-  const char *const name = mean ? cvy_onnx_root(mean)->name : "";
-  const size_t n = strlen(name);
-  return n > 13 && !strcmp(name + n - 13, ".running_mean") ? mean : v;
+  return mean && cvy_onnx_stem(cvy_onnx_root(mean)->name, CVY_ONNX_MEAN) ? mean : v;
 }
 
 void cvy_onnx_name_layer(state *im, const value *weight, bool constant, char out[64]) {
   char room[128];
   const char *const label = cvy_onnx_layer_label(im, im->node, weight, room);
-  const size_t n = strlen(label);
   cvy_onnx_layer_name(label, out);
   if (constant || (im->has_torch_names && cvy_onnx_has_name(weight))) return;
-  if (n < 8 || strcmp(label + n - 7, ".weight")) im->n_unnamed++;
+  im->n_unnamed += !cvy_onnx_stem(label, ".weight");
 }
 
 /* ---- the list ---- */

@@ -50,12 +50,14 @@ static size_t elem_bytes(int type) {
 
 /* ---- external data ---- */
 
-static const char *entry(const cvy_onnx_tensor *t, const char *key) {
-  for (size_t i = 0; i < t->n_external_data; i++) {
-    const Onnx__TensorProto__Entry *const e = t->external_data[i];
-    if (e->key && e->value && !strcmp(e->key, key)) return e->value;
-  }
+const char *cvy_onnx_entry(Onnx__TensorProto__Entry *const *entries, size_t n, const char *key) {
+  for (size_t i = 0; i < n; i++)
+    if (entries[i]->key && entries[i]->value && !strcmp(entries[i]->key, key)) return entries[i]->value;
   return NULL;
+}
+
+static const char *entry(const cvy_onnx_tensor *t, const char *key) {
+  return cvy_onnx_entry(t->external_data, t->n_external_data, key);
 }
 
 /* `path` is in the folder of the file `of`. */

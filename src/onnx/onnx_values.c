@@ -33,7 +33,14 @@ const char *cvy_onnx_node_name(const cvy_onnx_node *n) {
   return n->n_output ? n->output[0] : "";
 }
 
+bool cvy_onnx_is_norm(const cvy_onnx_node *n) { return n->op_type && !strcmp(n->op_type, "BatchNormalization"); }
+
 /* ---- names ---- */
+
+size_t cvy_onnx_stem(const char *name, const char *end) {
+  const size_t n = strlen(name), length = strlen(end);
+  return n > length && !strcmp(name + n - length, end) ? n - length : 0;
+}
 
 static size_t slot_of(const cvy_onnx_import_state *im, const char *name) {
   size_t slot = (size_t)(XXH3_64bits(name, strlen(name)) & (im->n_slots - 1));

@@ -178,6 +178,10 @@ bool cvy_onnx_makes_needed(const cvy_onnx_import_state *im, const cvy_onnx_node 
 bool cvy_onnx_refuse(cvy_onnx_import_state *im, const char *format, ...) CVY_PRINTF(2, 3);
 /* Its own name, or its first output's. */
 const char *cvy_onnx_node_name(const cvy_onnx_node *n);
+bool cvy_onnx_is_norm(const cvy_onnx_node *n); /* a BatchNormalization */
+/* NAME of "NAME.weight", with `end` ".weight": its length; 0: the name has another end, or nothing in front. Pure. */
+size_t cvy_onnx_stem(const char *name, const char *end);
+#define CVY_ONNX_MEAN ".running_mean"
 /* The tensor of the file that v is another shape or type of; v itself, if it is none. */
 static inline cvy_onnx_value *cvy_onnx_root(cvy_onnx_value *v) { return v->root ? v->root : v; }
 /* "" for a string that the file does not have. */
