@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-README_LINES = 150
+README_LINES = 120
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"] + [
     folder + n for folder in ("doc/", "doc/developers/") for n in sorted(os.listdir(os.path.join(ROOT, folder))) if n.endswith(".md")]
 
