@@ -307,8 +307,13 @@ static cvy_status find_source(const char *spec, const data_source **source, char
   *place = NULL;
   *source = data_source_of_name(spec);
   if (*source) return CVY_OK;
-  CVY_REQUIRE(stat(spec, &info) == 0, errno == ENOENT ? CVY_E_ARGUMENT : CVY_E_IO,
-              "data '%s': %s; fashion-mnist, a folder or synthetic[:N[:HxWxC]] are possible", spec, strerror(errno));
+  const int error = stat(spec, &info) == 0 ? 0 : errno;
+  if (error == ENOENT && data_idx.is_mine(spec)) { /* a split of EMNIST */
+    *source = &data_idx;
+    return CVY_OK;
+  }
+  CVY_REQUIRE(error == 0, error == ENOENT ? CVY_E_ARGUMENT : CVY_E_IO,
+              "data '%s': %s; fashion-mnist, a folder or synthetic[:N[:HxWxC]] are possible", spec, strerror(error));
   CVY_REQUIRE(S_ISDIR(info.st_mode), CVY_E_ARGUMENT,
               "data '%s' is a file: name the folder that has the idx or CIFAR files, or pictures", spec);
   *source = data_source_of_files(spec);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -96,6 +97,25 @@ static content look_at(const char *dir, bool whole) {
   return found;
 }
 
+/* EMNIST's splits, each a set: `dir`/emnist-letters and others. */
+static cvy_status add_splits(places *p, const char *dir) {
+  cvy_status status = CVY_OK;
+  char split[NAME_MAX + 1], path[PATH_MAX];
+  struct dirent **names = NULL;
+  const int n = scandir(dir, &names, NULL, alphasort);
+  for (int i = 0; i < n && status == CVY_OK; i++) {
+    char before[sizeof split] = "";
+    const bool is_same = i > 0 && data_idx_split(names[i - 1]->d_name, before, sizeof before) &&
+                         data_idx_split(names[i]->d_name, split, sizeof split) && !strcmp(split, before);
+    if (!is_same && data_idx_split(names[i]->d_name, split, sizeof split) &&
+        snprintf(path, sizeof path, "%s/%s", dir, split) < (int)sizeof path)
+      status = add_place(p, path, &data_idx);
+  }
+  for (int i = 0; i < n; i++) free(names[i]);
+  free(names);
+  return status;
+}
+
 /* Looks at the folders in `dir`, and `depth` further down. */
 static cvy_status look_below(places *p, const char *dir, int depth) {
   cvy_status status = CVY_OK;
@@ -111,6 +131,7 @@ static cvy_status look_below(places *p, const char *dir, int depth) {
       const data_source *const source = data_source_of_files(path);
       if (source || is_train) CVY_TRY(add_place(p, path, source));
       else CVY_TRY(note_pickles(p, path));
+      if (p->n == places_before) CVY_TRY(add_splits(p, path));
       if (p->n == places_before && in.n_folders && depth > 1) CVY_TRY(look_below(p, path, depth - 1));
     }
     const bool is_known = p->n > places_before || p->pickles != pickles_before;
@@ -137,6 +158,7 @@ cvy_status data_find_place(const char *dir, char **out) {
   *out = NULL;
   const content own = look_at(dir, true);
   CVY_TRY(note_pickles(&p, dir));
+  if (!own.has_picture && !own.n_folders) CVY_TRY(add_splits(&p, dir));
   if (!p.pickles && !own.has_train && own.n_folders) CVY_TRY(look_below(&p, dir, DEPTH));
   if (p.pickles) add_cure(&cure, &p);
   CVY_REQUIRE(!cure.failed && !p.list.failed, CVY_E_MEMORY, "no memory for the names of files");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Data sets below the folder that a user names: torchvision's root (MNIST/raw, cifar-10-batches-bin, …), or a folder
- * above train/ and val/. And CIFAR as Python's pickles, which Convoy does not read. */
+ * Data sets below the folder that a user names: torchvision's root (MNIST/raw, cifar-10-batches-bin, …), a folder above
+ * train/ and val/, EMNIST's splits. And CIFAR as Python's pickles, which Convoy does not read. */
 #ifndef CVY_DATA_DATA_PLACES_H
 #define CVY_DATA_DATA_PLACES_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Data sets of idx files: MNIST's, Fashion-MNIST's, and a user's own. */
+ * Data sets of idx files: MNIST's, Fashion-MNIST's, and a user's own. EMNIST's splits lie in one folder, where the files
+ * of each begin with its name: "emnist-letters-train-images-idx3-ubyte"; FOLDER/emnist-letters stands for these. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,13 +20,14 @@ typedef struct idx_files {
   cvy_idx pending[CVY_SETS];
 } idx_files;
 
-/* dir/name, or dir/name/name as some unpackers leave it; each plain or .gz. */
+/* dir/name, or dir/name/name as some unpackers leave it, or dir-name where dir is no folder; each plain or .gz. */
 static bool is_there(const char *dir, const char *name, char path[PATH_MAX]) {
   static const char *const endings[] = {"", ".gz"};
+  const char joint = cvy_file_kind_of(dir) == CVY_FILE_FOLDER ? '/' : '-';
   for (int e = 0; e < 4; e++) {
     const bool inside = e >= 2;
-    const int n =
-        snprintf(path, PATH_MAX, "%s/%s%s%s%s", dir, inside ? name : "", inside ? "/" : "", name, endings[e % 2]);
+    const int n = snprintf(path, PATH_MAX, "%s%c%s%s%s%s", dir, joint, inside ? name : "", inside ? "/" : "", name,
+                           endings[e % 2]);
     const cvy_file_kind kind = n > 0 && n < PATH_MAX ? cvy_file_kind_of(path) : CVY_FILE_MISSING;
     if (kind != CVY_FILE_MISSING && kind != CVY_FILE_FOLDER) return true;
   }
@@ -46,12 +48,14 @@ static bool find_file(const char *dir, const char *const *names, char path[PATH_
 }
 
 static const int sets[2] = {CVY_SET_OF_TRAIN, CVY_SET_OF_TEST};
-static const char *const image_files[CVY_SETS][3] = {
+static const char *const image_files[CVY_SETS][5] = {
     [CVY_SET_OF_TRAIN] = {"train-images-idx3-ubyte", "train-images-idx4-ubyte", NULL},
-    [CVY_SET_OF_TEST] = {"t10k-images-idx3-ubyte", "t10k-images-idx4-ubyte", NULL},
+    [CVY_SET_OF_TEST] = {"t10k-images-idx3-ubyte", "t10k-images-idx4-ubyte", "test-images-idx3-ubyte",
+                         "test-images-idx4-ubyte", NULL},
 };
-static const char *const label_files[CVY_SETS][2] = {
-    [CVY_SET_OF_TRAIN] = {"train-labels-idx1-ubyte", NULL}, [CVY_SET_OF_TEST] = {"t10k-labels-idx1-ubyte", NULL}};
+static const char *const label_files[CVY_SETS][3] = {
+    [CVY_SET_OF_TRAIN] = {"train-labels-idx1-ubyte", NULL},
+    [CVY_SET_OF_TEST] = {"t10k-labels-idx1-ubyte", "test-labels-idx1-ubyte", NULL}};
 
 /* One of the four files is enough: a missing one is an error then. */
 static bool is_mine(const char *dir) {
@@ -59,6 +63,20 @@ static bool is_mine(const char *dir) {
   for (int i = 0; i < 2; i++)
     if (find_file(dir, image_files[sets[i]], path) || find_file(dir, label_files[sets[i]], path)) return true;
   return false;
+}
+
+bool data_idx_split(const char *name, char *out, size_t out_bytes) {
+  const char *const *const names = image_files[CVY_SET_OF_TRAIN];
+  const size_t length = strlen(names[0]), n = strlen(name);
+  const size_t packed = n > 3 && !strcmp(name + n - 3, ".gz") ? 3 : 0;
+  if (n <= length + packed + 1 || n >= out_bytes) return false;
+  const size_t split = n - packed - length - 1;
+  bool is_one = false;
+  for (int i = 0; names[i]; i++) is_one |= !strncmp(name + split + 1, names[i], length);
+  if (!is_one || name[split] != '-') return false;
+  memcpy(out, name, split);
+  out[split] = 0;
+  return true;
 }
 
 /* The labels of an idx file as numbers: bytes, or 16 bits with the high byte first; as many as there are images. */
