@@ -25,8 +25,7 @@ static const subcommand_row rows[] = {
 };
 static const subcommand_list verbs = {
     .kind = "verb",
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof rows[0],
+    OPTION_ROWS(rows),
     .about = "Trains convolutional networks on all OpenCL devices of a machine.",
     .after =
         "convoy help VERB lists the options of a verb; convoy --version prints the version.\n"

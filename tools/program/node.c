@@ -61,6 +61,16 @@ bool fleet_end(const fleet_options *o, bool quiet, int code, cvy_fleet **fleet) 
   return again;
 }
 
+int fleet_repeat(int (*verb)(int argc, char **argv, bool *again), int argc, char **argv) {
+  bool again = true;
+  int code = EXIT_DONE;
+  while (again) {
+    again = false;
+    code = verb(argc, argv, &again);
+  }
+  return code;
+}
+
 /* Compares node r's output files with the head's. False: the head does not write one of them. */
 static bool compare_outputs(const char *verb, const cvy_fleet *fleet, int r, const json_t *its, const json_t *heads) {
   const char *option;

@@ -25,6 +25,8 @@ int fleet_meet(const fleet_options *options, bool quiet, cvy_fleet **out);
  * (printed), since it failed before the first step because another node was lost or refused, and --fleet-wait since the
  * first fleet_meet has not passed. */
 bool fleet_end(const fleet_options *options, bool quiet, int code, cvy_fleet **fleet);
+/* Runs a verb of a fleet, and again as long as it sets *again: fleet_end has returned true. The last exit status. */
+int fleet_repeat(int (*verb)(int argc, char **argv, bool *again), int argc, char **argv);
 struct program_file;
 /* All nodes call it with the files that their options name. Only the head writes them: EXIT_USAGE on all nodes if one
  * has an option that the head lacks; a warning if a path differs from the head's. */

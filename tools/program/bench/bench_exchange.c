@@ -53,8 +53,7 @@ static const option_row rows[] = {
 static const option_table table = {
     .verb = "bench exchange",
     .usage = "[options]",
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof rows[0],
+    OPTION_ROWS(rows),
     .about =
         "Measures the exchange of gradients and weights without training: for each device the\n"
         "transfer of a bucket to the host and back, then a step's whole exchange of all devices\n"

@@ -51,8 +51,7 @@ static const option_row rows[] = {
 static const option_table table = {
     .verb = "bench fleet",
     .usage = "[options]",
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof rows[0],
+    OPTION_ROWS(rows),
     .about =
         "Start it on all machines of a fleet, like convoy train. It measures each node alone, the\n"
         "links between neighbours, and the steps of all nodes together. It predicts the latter\n"
@@ -595,12 +594,4 @@ fail:
   return code;
 }
 
-int bench_fleet_main(int argc, char **argv) {
-  bool again = true;
-  int code = EXIT_DONE;
-  while (again) {
-    again = false;
-    code = bench_all(argc, argv, &again);
-  }
-  return code;
-}
+int bench_fleet_main(int argc, char **argv) { return fleet_repeat(bench_all, argc, argv); }

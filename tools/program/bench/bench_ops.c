@@ -140,8 +140,7 @@ static const char figures[] =
 static const option_table conv_table = {
     .verb = "bench conv",
     .usage = "[options]",
-    .rows = conv_rows,
-    .n_rows = sizeof conv_rows / sizeof conv_rows[0],
+    OPTION_ROWS(conv_rows),
     .about =
         "Measures every distinct convolution of a network, or one shape, with every algorithm\n"
         "that supports it. While editing a kernel:\n"
@@ -151,8 +150,7 @@ static const option_table conv_table = {
 static const option_table ops_table = {
     .verb = "bench ops",
     .usage = "[options]",
-    .rows = ops_rows,
-    .n_rows = sizeof ops_rows / sizeof ops_rows[0],
+    OPTION_ROWS(ops_rows),
     .about =
         "Measures every distinct operation of a network. CPUs fuse a convolution, its ReLU and\n"
         "2x2 average pool; this operation is convpool. --op conv2d, --op pool2d and the algorithms\n"

@@ -293,8 +293,7 @@ static const option_row rows[] = {
 static const option_table table = {
     .verb = "bench peak",
     .usage = "[options]",
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof rows[0],
+    OPTION_ROWS(rows),
     .about = "Measures peak rates of each device: multiply-adds, memory, transfers, launches, opening.",
     .after =
         "FMA: independent multiply-adds in registers, 2 operations each. Memory: 128 MiB\n"

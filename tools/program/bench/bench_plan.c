@@ -41,8 +41,7 @@ static const option_row rows[] = {
 static const option_table table = {
     .verb = "bench plan",
     .usage = "--as NAME [options]",
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof rows[0],
+    OPTION_ROWS(rows),
     .about =
         "Plans a training step for a graphics card, without the card: launches, work-groups,\n"
         "their occupancy of the card, bytes, and the time that the planner expects. It does not\n"

@@ -51,8 +51,7 @@ static const option_row rows[] = {
 static const option_table table = {
     .verb = "bench scaling",
     .usage = "[options]",
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof rows[0],
+    OPTION_ROWS(rows),
     .about =
         "Measures each device alone, then teams of the first 2, 3, ... devices (2, 4, 8, ... of\n"
         "more than 4), and prints their bottleneck and whether each device makes steps shorter.",

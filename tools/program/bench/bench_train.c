@@ -52,8 +52,7 @@ static const option_row rows[] = {
 static const option_table table = {
     .verb = "bench train",
     .usage = "[options]",
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof rows[0],
+    OPTION_ROWS(rows),
     .about =
         "Measures whole training steps on synthetic data, then the same steps with the times of\n"
         "all kernels, by operation and by layer. These add up to the step's time.",

@@ -90,6 +90,9 @@ struct option_row {
   .kind = OPTION_PARSE, .name = NAME, FIELD, .value = VALUE, .unit = UNIT, .parse = PARSE, .help = HELP
 #define OPT_REFUSED(NAME, WHY) .kind = OPTION_REFUSED, .name = NAME, .help = WHY
 
+/* Of an option_table and of a subcommand_list. */
+#define OPTION_ROWS(ROWS) .rows = (ROWS), .n_rows = sizeof(ROWS) / sizeof *(ROWS)
+
 typedef struct option_table {
   const char *verb;          /* "train" */
   const char *usage;         /* rest of the usage line */

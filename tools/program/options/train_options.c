@@ -197,8 +197,7 @@ static const option_table table = {
     .fill = take_from_files,
     .verb = "train",
     .usage = "--model NAME --data DATA [options]",
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof rows[0],
+    OPTION_ROWS(rows),
     .about =
         "Trains a network on one or more devices and prints\n"
         "  test acc: 0.92, 13.4 sec/epoch on [devices]\n"

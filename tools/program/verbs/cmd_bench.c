@@ -19,8 +19,7 @@ static const subcommand_row rows[] = {
 static const subcommand_list words = {
     .verb = "bench",
     .kind = "word",
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof rows[0],
+    OPTION_ROWS(rows),
     .about = "Measures devices, kernels and training.",
     .after = "convoy help bench WORD explains the options and the figures.",
 };

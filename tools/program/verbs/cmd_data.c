@@ -42,8 +42,7 @@ static const option_row rows[] = {
 static const option_table table = {
     .verb = "data",
     .usage = "SRC [options]",
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof rows[0],
+    OPTION_ROWS(rows),
     .operand = "SRC",
     .least_operands = 1,
     .most_operands = 1,

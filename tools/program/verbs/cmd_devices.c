@@ -23,8 +23,7 @@ static const option_row rows[] = {
 static const option_table table = {
     .verb = "devices",
     .usage = "[options]",
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof rows[0],
+    OPTION_ROWS(rows),
     .about =
         "Lists the OpenCL devices of this machine, one line each: its number P:D\n"
         "(platform:device, as in clinfo), its kind and its capabilities. A line that begins\n"

@@ -62,8 +62,7 @@ static const option_row rows[] = {
 static const option_table table = {
     .verb = "eval",
     .usage = "--weights F|--model F.onnx --data DATA [options]",
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof rows[0],
+    OPTION_ROWS(rows),
     .about =
         "Measures the accuracy of trained weights on the test images (with --val-split: the\n"
         "images that training held out), on one or more devices, and prints\n"
@@ -227,12 +226,4 @@ static int eval_all(int argc, char **argv, bool *again) {
   return code;
 }
 
-int cmd_eval(int argc, char **argv) {
-  bool again = true;
-  int code = EXIT_DONE;
-  while (again) {
-    again = false;
-    code = eval_all(argc, argv, &again);
-  }
-  return code;
-}
+int cmd_eval(int argc, char **argv) { return fleet_repeat(eval_all, argc, argv); }

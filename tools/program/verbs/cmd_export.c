@@ -28,8 +28,7 @@ static const option_row rows[] = {
 static const option_table table = {
     .verb = "export",
     .usage = "--weights F --out F.onnx [options]",
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof rows[0],
+    OPTION_ROWS(rows),
     .about =
         "Writes a trained network as an ONNX file (opset 17, inference, any number of images at a time), for "
         "onnxruntime and others. Its input is float32 images: pixels / 255, normalised as in training.",

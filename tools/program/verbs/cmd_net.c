@@ -27,8 +27,7 @@ static const option_row rows[] = {
 static const option_table table = {
     .verb = "net",
     .usage = "NAME|F.onnx [options]",
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof rows[0],
+    OPTION_ROWS(rows),
     .operand = "NAME|F.onnx",
     .least_operands = 1,
     .most_operands = 1,

@@ -55,8 +55,7 @@ static const option_table table = {
     .operand = "PICTURE",
     .least_operands = 1,
     .most_operands = INT_MAX,
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof rows[0],
+    OPTION_ROWS(rows),
     .about =
         "Classifies pictures with trained weights on one or more devices and prints the most probable classes.\n"
         "PICTURE is a JPEG, PNG, PGM or PPM file, a folder with such files, an idx file of images (each\n"

@@ -31,8 +31,7 @@ static const option_row rows[] = {
 static const option_table table = {
     .verb = "report",
     .usage = "LOG... --out F.html [options]",
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof rows[0],
+    OPTION_ROWS(rows),
     .operand = "LOG",
     .least_operands = 1,
     .most_operands = RUNS_MOST,

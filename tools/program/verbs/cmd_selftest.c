@@ -33,8 +33,7 @@ static const option_row rows[] = {
 static const option_table table = {
     .verb = "selftest",
     .usage = "[options]",
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof rows[0],
+    OPTION_ROWS(rows),
     .about =
         "Runs every operation on your devices, with the shapes of resnet18 and lenet or of\n"
         "the network that --model names, and compares the results with plain loops in\n"

@@ -510,12 +510,4 @@ static int train_all(int argc, char **argv, bool *again) {
   return code;
 }
 
-int cmd_train(int argc, char **argv) {
-  bool again = true;
-  int code = EXIT_DONE;
-  while (again) {
-    again = false;
-    code = train_all(argc, argv, &again);
-  }
-  return code;
-}
+int cmd_train(int argc, char **argv) { return fleet_repeat(train_all, argc, argv); }

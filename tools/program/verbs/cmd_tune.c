@@ -69,8 +69,7 @@ static const option_row rows[] = {
 static const option_table table = {
     .verb = "tune",
     .usage = "[options]",
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof rows[0],
+    OPTION_ROWS(rows),
     .about =
         "Measures algorithms and tile sizes of each convolution on each device, and stores the\n"
         "fastest in $XDG_CACHE_HOME/convoy (or ~/.cache/convoy) for train and eval.",
