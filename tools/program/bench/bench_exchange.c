@@ -327,15 +327,11 @@ fail:;
 static cvy_status measure_team(exchange_run *run, bench_spread *exchange, bench_spread *update) {
   cvy_status status = CVY_OK;
   static bench_samples whole, host;
-  const cvy_stop *const stop = signals_soft();
   double ms;
   whole.n = host.n = 0;
   CVY_TRY(exchange_all(run));
   CVY_TRY(update_all(run, &ms));
-  const uint64_t begin = cvy_clock_ns();
-  while (whole.n < BENCH_SAMPLES_MIN ||
-         (cvy_clock_seconds_since(begin) < run->options->seconds && whole.n < BENCH_SAMPLES_MAX)) {
-    if (cvy_stop_requested(stop)) CVY_TRY(CVY_E_INTERRUPTED);
+  for (bench_loop loop = {.seconds = run->options->seconds}; bench_goes_on(&loop, &status);) {
     const uint64_t start = cvy_clock_ns();
     CVY_TRY(exchange_all(run));
     whole.values[whole.n++] = 1e3 * cvy_clock_seconds_since(start);

@@ -119,13 +119,10 @@ static cvy_status run_copy(void *user) {
 /* The best rate, not the median: a peak is the rate without disturbance. */
 static cvy_status best_ms(rate *r, double seconds, bench_run_fn run, double *out) {
   cvy_status status = CVY_OK;
-  const uint64_t begin = cvy_clock_ns();
   double best = 0;
-  const cvy_stop *const stop = signals_soft();
   CVY_TRY(run(r));
   CVY_TRY(bench_collect(r->device));
-  for (int i = 0; i < BENCH_SAMPLES_MIN || cvy_clock_seconds_since(begin) < seconds; i++) {
-    if (cvy_stop_requested(stop)) return CVY_E_INTERRUPTED;
+  for (bench_loop loop = {.seconds = seconds}; bench_goes_on(&loop, &status);) {
     const uint64_t start = cvy_clock_ns();
     CVY_TRY(run(r));
     CVY_TRY(cvy_queue_finish(r->device->queue));
@@ -195,20 +192,17 @@ static cvy_status measure_transfers(bench_device *device, double seconds) {
   cvy_buffer *buffer = NULL;
   void *host = NULL;
   cvy_queue *const queue = cvy_device_transfer_queue(device->cl);
-  const cvy_stop *const stop = signals_soft();
   CVY_TRY(cvy_pinned_create(device->cl, bytes, &pinned, &host));
   CVY_TRY(cvy_buffer_create(device->cl, bytes, &buffer));
   memset(host, 0, bytes);
   for (int out = 0; out < 2; out++) {
     double best = 0;
-    const uint64_t begin = cvy_clock_ns();
-    for (int i = 0; i <= BENCH_SAMPLES_MIN || cvy_clock_seconds_since(begin) < seconds; i++) {
-      if (cvy_stop_requested(stop)) CVY_TRY(CVY_E_INTERRUPTED);
+    for (bench_loop loop = {.seconds = seconds}; bench_goes_on(&loop, &status);) {
       const uint64_t start = cvy_clock_ns();
       CVY_TRY(out ? cvy_buffer_read(queue, buffer, 0, bytes, host, NULL, NULL)
                   : cvy_buffer_write(queue, buffer, 0, bytes, host, NULL, NULL));
       const double rate_gbs = 1e-9 * (double)bytes / cvy_clock_seconds_since(start);
-      if (i > 0 && rate_gbs > best) best = rate_gbs; /* the first one touches the memory */
+      if (loop.n > 1 && rate_gbs > best) best = rate_gbs; /* the first one touches the memory */
     }
     *(out ? &device->peaks.to_host_gbs : &device->peaks.to_device_gbs) = best;
   }
@@ -222,16 +216,13 @@ static cvy_status measure_launches(bench_device *device, double seconds) {
   cvy_status status = CVY_OK;
   static bench_samples one, many;
   rate r;
-  const cvy_stop *const stop = signals_soft();
   one.n = many.n = 0;
   CVY_TRY(rate_open(device, &r));
   const size_t items = r.grid.local[0];
   const cvy_grid grid = {.global = {items}, .local = {items}};
   CVY_TRY(CVY_LAUNCH(device->queue, r.none, grid, CVY_BUF(r.out)));
   CVY_TRY(bench_collect(device));
-  const uint64_t begin = cvy_clock_ns();
-  for (int i = 0; i < BENCH_SAMPLES_MIN || (cvy_clock_seconds_since(begin) < seconds && i < BENCH_SAMPLES_MAX); i++) {
-    if (cvy_stop_requested(stop)) CVY_TRY(CVY_E_INTERRUPTED);
+  for (bench_loop loop = {.seconds = seconds}; bench_goes_on(&loop, &status);) {
     uint64_t start = cvy_clock_ns();
     CVY_TRY(CVY_LAUNCH(device->queue, r.none, grid, CVY_BUF(r.out)));
     CVY_TRY(cvy_queue_finish(device->queue));
@@ -254,12 +245,9 @@ static cvy_status measure_opening(bench_device *device, double seconds) {
   cvy_status status = CVY_OK;
   static bench_samples opened, closed;
   const cvy_selected_device *const selected = &device->chosen->selected[device->at];
-  const cvy_stop *const stop = signals_soft();
-  const uint64_t begin = cvy_clock_ns();
   opened.n = closed.n = 0;
-  for (int i = 0; i < BENCH_SAMPLES_MIN || (cvy_clock_seconds_since(begin) < seconds && i < BENCH_SAMPLES_MAX); i++) {
+  for (bench_loop loop = {.seconds = seconds}; bench_goes_on(&loop, &status);) {
     cvy_device *another = NULL;
-    if (cvy_stop_requested(stop)) return CVY_E_INTERRUPTED;
     uint64_t start = cvy_clock_ns();
     CVY_TRY(cvy_device_open(device->chosen->list, selected, false, &another));
     opened.values[opened.n++] = 1e3 * cvy_clock_seconds_since(start);

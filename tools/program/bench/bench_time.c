@@ -24,6 +24,15 @@ bench_spread bench_spread_of(bench_samples *s) {
 
 double bench_spread_percent(const bench_spread *s) { return 50 * (s->high - s->low) / s->median; }
 
+bool bench_goes_on(bench_loop *loop, cvy_status *status) {
+  if (loop->n == 0) loop->begin_ns = cvy_clock_ns();
+  const bool wanted = loop->n < BENCH_SAMPLES_MIN ||
+                      (loop->n < BENCH_SAMPLES_MAX && cvy_clock_seconds_since(loop->begin_ns) < loop->seconds);
+  if (wanted && *status == CVY_OK && cvy_stop_requested(signals_soft())) *status = CVY_E_INTERRUPTED;
+  loop->n++;
+  return wanted && *status == CVY_OK;
+}
+
 void bench_keep_least(double *least, double seconds) {
   if (*least == 0 || seconds < *least) *least = seconds;
 }
