@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * /proc/self/cgroup has the path of the process's group in each hierarchy, /proc/self/mountinfo where hierarchies are
- * mounted and which of their folders is the root of the mount: that of a container may be its own group, so the paths
- * of the two need not meet. */
+ * /proc/self/cgroup has the path of the process's group in each hierarchy. /proc/self/mountinfo has the mount points of
+ * hierarchies and the root folder of each mount. In a container this root may be its own group, so that the two paths
+ * do not always match. */
 #include "src/base/cgroup.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 
 enum { V1, V2, VERSIONS };
 
-/* The number at the beginning of a file, or behind `key` in one of its lines; UINT64_MAX: none ("max"). */
+/* The number at the beginning of a file, or after `key` in one of its lines; UINT64_MAX: none ("max"). */
 static uint64_t read_limit(const char *folder, const char *name, const char *key) {
   char path[PATH_MAX + 32], line[256];
   const size_t n = strlen(key);
@@ -28,8 +28,8 @@ static uint64_t read_limit(const char *folder, const char *name, const char *key
 
 static uint64_t less(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* Of one folder of a hierarchy. memory.high stops a process at each step instead of killing it; the kernel's own
- * minimum of a group and those above it, which version 1 has, counts groups that are not visible. */
+/* The limit of one folder of a hierarchy. memory.high throttles a process instead of killing it. Version 1 also has the
+ * kernel's minimum over a group and its parents, which includes groups that are not visible. */
 static uint64_t limit_of(int version, const char *folder) {
   if (version == V2) return less(read_limit(folder, "memory.max", ""), read_limit(folder, "memory.high", ""));
   return less(read_limit(folder, "memory.limit_in_bytes", ""),
@@ -51,7 +51,7 @@ static uint64_t limit_below(int version, const char *mount, const char *path) {
   }
 }
 
-/* The group's path below the mount's root; "" if it is not below: then the mount's folder is as near as one gets. */
+/* The group's path below the mount's root; "" if it is not below, and the mount's folder is used. */
 static const char *path_below(const char *path, const char *mount_root) {
   const size_t n = strcmp(mount_root, "/") == 0 ? 0 : strlen(mount_root);
   if (strncmp(path, mount_root, n) != 0 || (path[n] != '/' && path[n] != 0)) return "";

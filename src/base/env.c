@@ -57,7 +57,7 @@ bool cvy_env_on(cvy_env which) {
   const char *const text = cvy_env_text(which);
   if (!text || strcmp(text, "0") == 0) return false;
   if (strcmp(text, "1") != 0 && !cvy_log_is_attempt() && !atomic_exchange(&warned[which], true))
-    cvy_log_warning("%s is '%.60s': must be 0 or 1; it is taken as 1", rows[which].name, text);
+    cvy_log_warning("%s is '%.60s'; expected 0 or 1; 1 is used", rows[which].name, text);
   return true;
 }
 
@@ -65,7 +65,8 @@ cvy_status cvy_env_int(cvy_env which, int64_t min, int64_t max, int64_t *out) {
   cvy_status status = CVY_OK;
   const char *const text = cvy_env_text(which);
   CVY_REQUIRE(!text || cvy_parse_int(text, min, max, out), CVY_E_ARGUMENT,
-              "%s is '%.60s': must be one whole number from %" PRId64 " to %" PRId64, rows[which].name, text, min, max);
+              "%s is '%.60s'; expected one whole number from %" PRId64 " to %" PRId64, rows[which].name, text, min,
+              max);
 fail:
   return status;
 }

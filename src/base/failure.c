@@ -25,7 +25,7 @@ const char *cvy_status_name(cvy_status status) {
 }
 
 void cvy_assert_failed(const char *cond, const char *file, int line) {
-  /* The callback may drop messages, and this one must be seen: the process stops here. */
+  /* Printed directly, since the callback may drop messages and the process stops here. */
   fprintf(stderr, "convoy: %s:%d: this should never happen: %s is false. Please report it.\n", file, line, cond);
   abort();
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The four verbs of error handling. A function that uses the first three declares `cvy_status status = CVY_OK;`
- * and has one label `fail:` that calls the ordinary destroy functions and returns `status`. */
+ * The four verbs of error handling. A function that uses the first three declares `cvy_status status = CVY_OK;` and has
+ * one label `fail:`, which calls the usual destroy functions and returns `status`. */
 #ifndef CVY_BASE_FAILURE_H
 #define CVY_BASE_FAILURE_H
 
@@ -14,7 +14,7 @@
     if (status != CVY_OK) goto fail; \
   } while (0)
 
-/* fail: a failure found here, with its sentence (printf format). */
+/* fail: reports a failure with a message (printf format). */
 #define CVY_FAIL(code, ...)     \
   do {                          \
     cvy_log_error(__VA_ARGS__); \
@@ -22,13 +22,13 @@
     goto fail;                  \
   } while (0)
 
-/* require: a condition that the caller, the file or the device must meet. */
+/* require: checks a condition on the caller, a file or a device. */
 #define CVY_REQUIRE(cond, code, ...)            \
   do {                                          \
     if (!(cond)) CVY_FAIL((code), __VA_ARGS__); \
   } while (0)
 
-/* assert: our own mistake. Stays in release builds: a wrong result is worse than a stop. */
+/* assert: detects a bug. Enabled in release builds: a wrong result is worse than a stop. */
 #define CVY_ASSERT(cond)                                       \
   do {                                                         \
     if (!(cond)) cvy_assert_failed(#cond, __FILE__, __LINE__); \

@@ -45,9 +45,9 @@ static bool folder_of(const char *path, char *out, size_t out_bytes) {
 
 /* ---- names ---- */
 
-/* A link that another user put into a folder like /tmp may lead anywhere: the system does not follow it when a file is
- * opened (fs.protected_symlinks), and neither does cvy_file_resolve, which must find a link's target to write beside
- * it. */
+/* A link that another user created in a folder like /tmp may lead anywhere. The system does not follow it when a file
+ * is opened (fs.protected_symlinks), and neither does cvy_file_resolve, which resolves links in order to write beside
+ * the target. */
 static bool link_is_foreign(const char *link) {
   char folder[PATH_MAX];
   struct stat of_link, of_folder;
@@ -86,9 +86,9 @@ char *cvy_file_resolve(const char *path) {
   }
   if (realpath(name, real)) return cvy_strdup(real);
   if (errno != ENOENT && errno != EACCES) return NULL;
-  /* A file that is not there yet would lie in its folder, which may not be there either. */
+  /* A file that does not exist yet: its folder may not exist either. */
   const char *const slash = strrchr(name, '/'), *const last = slash ? slash + 1 : name;
-  if (strcmp(last, ".") == 0 || strcmp(last, "..") == 0) return NULL; /* also the working folder when it is gone */
+  if (strcmp(last, ".") == 0 || strcmp(last, "..") == 0) return NULL; /* also a deleted working folder */
   if (!folder_of(name, folder, sizeof folder)) return NULL;
   char *const above = cvy_file_resolve(folder), *out = NULL;
   if (!above) return NULL;
@@ -128,7 +128,7 @@ cvy_status cvy_file_open(const char *path, int *fd) {
   *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* without O_NONBLOCK a pipe waits for a writer */
   CVY_REQUIRE(*fd >= 0, CVY_E_IO, "cannot open %s: %s", path, strerror(errno));
   CVY_REQUIRE(fstat(*fd, &info) == 0, CVY_E_IO, "cannot look at %s: %s", path, strerror(errno));
-  CVY_REQUIRE(S_ISREG(info.st_mode), CVY_E_IO, "cannot read %s: it is a %s, not a file", path,
+  CVY_REQUIRE(S_ISREG(info.st_mode), CVY_E_IO, "cannot read %s: a %s, not a regular file", path,
               S_ISDIR(info.st_mode)    ? "folder"
               : S_ISFIFO(info.st_mode) ? "pipe"
                                        : "device");
@@ -146,8 +146,8 @@ cvy_status cvy_file_read_part(int fd, const char *path, size_t offset, size_t si
     const ssize_t got = pread(fd, (char *)out + n, rest < INT_MAX ? rest : INT_MAX, (off_t)(offset + n));
     if (got < 0 && errno == EINTR) continue;
     CVY_REQUIRE(got >= 0, CVY_E_IO, "cannot read %s: %s", path, strerror(errno));
-    CVY_REQUIRE(got > 0, CVY_E_IO, "cannot read %s: it ends at byte %zu and had %zu more when it was opened", path,
-                offset + n, rest);
+    CVY_REQUIRE(got > 0, CVY_E_IO, "cannot read %s: it ends at byte %zu, %zu bytes earlier than when it was opened",
+                path, offset + n, rest);
     n += (size_t)got;
   }
 fail:
@@ -170,7 +170,7 @@ cvy_status cvy_file_read_open(int fd, const char *path, size_t max_bytes, char *
   size_t n = 0, capacity = 0;
   struct stat info;
   CVY_REQUIRE(fstat(fd, &info) == 0, CVY_E_IO, "cannot look at %s: %s", path, strerror(errno));
-  CVY_REQUIRE((size_t)info.st_size <= max_bytes, CVY_E_IO, "%s has %lld bytes, at most %zu are accepted here", path,
+  CVY_REQUIRE((size_t)info.st_size <= max_bytes, CVY_E_IO, "%s has %lld bytes; expected at most %zu", path,
               (long long)info.st_size, max_bytes);
   capacity = info.st_size > 0 ? (size_t)info.st_size + 1 : 4096; /* one more, to see the end without growing */
   content = cvy_calloc(capacity + 1, 1);
@@ -188,7 +188,7 @@ cvy_status cvy_file_read_open(int fd, const char *path, size_t max_bytes, char *
     CVY_REQUIRE(got >= 0, CVY_E_IO, "cannot read %s: %s", path, strerror(errno));
     if (got == 0) break;
     n += (size_t)got;
-    CVY_REQUIRE(n <= max_bytes, CVY_E_IO, "%s has more than the %zu bytes that are accepted here", path, max_bytes);
+    CVY_REQUIRE(n <= max_bytes, CVY_E_IO, "%s has too many bytes; expected at most %zu", path, max_bytes);
   }
   content[n] = 0;
   *data = content;
@@ -225,15 +225,16 @@ cvy_sync cvy_file_sync(int fd) {
 
 static void say_no_sync(const char *path) {
   static atomic_flag warned = ATOMIC_FLAG_INIT;
-  if (cvy_log_is_attempt() || atomic_flag_test_and_set(&warned)) return; /* an attempt's warning would not be seen */
+  if (cvy_log_is_attempt() || atomic_flag_test_and_set(&warned))
+    return; /* a warning inside an attempt would be
+                                                                          * hidden */
   cvy_log_warning(
-      "the file system of %s cannot sync files (%s): they are kept, but a power cut may damage those written "
-      "last (said once)",
+      "the file system of %s cannot sync files (%s): a power cut may damage the files written last (reported once)",
       path, strerror(errno));
 }
 
-/* A name reaches the disk with its folder. A file system that does not know how to sync a folder is no failure, and
- * neither is a folder that may be written and not read; a disk that fails is one. */
+/* Syncs the folder, which stores the file's name. A file system without this call, or a folder without permission to
+ * read, is not a failure; a disk error is. */
 static bool sync_folder(const char *folder) {
   const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const bool failed = fd >= 0 && fsync(fd) != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT);
@@ -243,7 +244,7 @@ static bool sync_folder(const char *folder) {
   return !failed;
 }
 
-/* Bytes of a name that are in front of ".tmp.PID.XXXXXXXX": all of it, or as many as leave room for that. */
+/* Length of a name's part before ".tmp.PID.XXXXXXXX": all of it, or as many bytes as fit. */
 static size_t kept_of_name(const char *name) {
   enum { ROOM = sizeof ".tmp.4194304000.00000000" - 1 };
   size_t n = strlen(name);
@@ -253,12 +254,12 @@ static size_t kept_of_name(const char *name) {
   return n;
 }
 
-/* Makes the file beside `path` that is to be renamed to it. Its name has random bits: process numbers repeat (in a
- * container every run may be process 1), and a file that a killed run has left must not stand in the way. -1: errno. */
+/* Creates the temporary file that is renamed to `path`. Its name has random bits, since process numbers repeat (in a
+ * container every run may be process 1) and a killed run may have left a file. -1: errno. */
 static int make_aside(const char *path, mode_t mode, char aside[PATH_MAX]) {
   const char *const slash = strrchr(path, '/'), *const name = slash ? slash + 1 : path;
   const size_t kept = (size_t)(name - path) + kept_of_name(name);
-  if (strlen(name) > NAME_MAX) { /* no rename could give it this name */
+  if (strlen(name) > NAME_MAX) { /* a rename to this name would fail */
     errno = ENAMETOOLONG;
     return -1;
   }
@@ -284,8 +285,8 @@ bool cvy_file_is_aside(const char *name, const char *of) {
   return dot != pid && *dot == '.' && dot[1] && strspn(dot + 1, "0123456789abcdef") == strlen(dot + 1);
 }
 
-/* The new file gets owner, group and permissions of the one that it replaces; a group that this user may not give has
- * no permissions. False: errno. */
+/* Copies owner, group and permissions from the replaced file; a group that this user may not set gets no permissions.
+ * False: errno. */
 static bool take_mode(int fd, const char *path) {
   struct stat old, new;
   if (lstat(path, &old) != 0 || !S_ISREG(old.st_mode) || fstat(fd, &new) != 0) return true;
@@ -294,7 +295,7 @@ static bool take_mode(int fd, const char *path) {
   return fchmod(fd, old.st_mode & (same_group ? 0777 : 0707)) == 0 || errno == EPERM || errno == EOPNOTSUPP;
 }
 
-/* keep: a whole file aside stays if it cannot be closed or renamed. */
+/* keep: the complete temporary file is kept if it cannot be closed or renamed. */
 static cvy_status write_aside(const char *path, unsigned mode, bool keep, const cvy_piece *pieces, int n_pieces) {
   cvy_status status = CVY_OK;
   char aside[PATH_MAX] = "", folder[PATH_MAX];
@@ -306,18 +307,18 @@ static cvy_status write_aside(const char *path, unsigned mode, bool keep, const 
   CVY_REQUIRE(fd >= 0 || errno != ENAMETOOLONG, CVY_E_IO, "cannot write '%.200s…': %s", path, strerror(errno));
   CVY_REQUIRE(fd >= 0, CVY_E_IO, "cannot write %s: %s", path, strerror(errno));
   made = true;
-  CVY_REQUIRE(!keep || take_mode(fd, path), CVY_E_IO, "cannot write %s with the permissions that it has: %s", path,
+  CVY_REQUIRE(!keep || take_mode(fd, path), CVY_E_IO, "cannot write %s with its permissions: %s", path,
               strerror(errno));
   CVY_REQUIRE(write_pieces(fd, pieces, n_pieces), CVY_E_IO, "cannot write %s: %s", path, strerror(errno));
   const cvy_sync sync = cvy_file_sync(fd);
   CVY_REQUIRE(sync != CVY_SYNC_FAILED, CVY_E_IO, "cannot write %s to the disk: %s", path, strerror(errno));
   if (sync == CVY_SYNC_NONE) say_no_sync(path);
-  made = !keep; /* all bytes are there, and this may be their only copy */
+  made = !keep; /* the file is complete and may be the only copy */
   const int closed = close(fd);
   fd = -1;
   CVY_REQUIRE(closed == 0, CVY_E_IO, "cannot close %s: %s%s", aside, strerror(errno), keep ? "; it is kept" : "");
   CVY_REQUIRE(rename(aside, path) == 0, CVY_E_IO, "cannot rename %s to %s: %s%s", aside, path, strerror(errno),
-              keep ? "; the former is kept, and is whole" : "");
+              keep ? "; the former is complete and is kept" : "");
   made = false;
   CVY_REQUIRE(sync_folder(folder), CVY_E_IO, "cannot write the folder of %s to the disk: %s", path, strerror(errno));
 fail:
@@ -334,10 +335,10 @@ cvy_status cvy_file_write_mode(const char *path, unsigned mode, const cvy_piece 
   return write_aside(path, mode, false, pieces, n_pieces);
 }
 
-static const char folder_name[] = "it is a folder or ends in '/' as one; give a file name";
-/* The system answers ENXIO for a pipe without a reader. */
+static const char folder_name[] = "it is a folder or ends in '/'; expected a file name";
+/* open returns ENXIO for a pipe without a reader. */
 static const char *reason(int error) {
-  return error == ENXIO    ? "it is a pipe that nobody reads, or a device that is not there"
+  return error == ENXIO    ? "it is a pipe without a reader, or a missing device"
          : error == EISDIR ? folder_name
                            : strerror(error);
 }
@@ -345,7 +346,7 @@ static const char *reason(int error) {
 /* Opens a pipe or device for writing without waiting for its other end; writes may wait then. */
 static int open_stream(const char *path, int flags) {
   int fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | flags, 0666);
-  for (int i = 0; fd < 0 && errno == ENXIO && i < READER_TRIES; i++) { /* the reader may be starting just now */
+  for (int i = 0; fd < 0 && errno == ENXIO && i < READER_TRIES; i++) { /* the reader may be starting */
     (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | flags, 0666);
   }
@@ -390,14 +391,14 @@ bool cvy_file_try(const char *path, const char **why) {
   char aside[PATH_MAX];
   *why = NULL;
   if (kind == CVY_FILE_FOLDER || (length > 0 && path[length - 1] == '/')) *why = folder_name;
-  else if (kind == CVY_FILE_OTHER) *why = "it is not a plain file";
+  else if (kind == CVY_FILE_OTHER) *why = "it is not a regular file";
   if (*why) return false;
   if (kind == CVY_FILE_STREAM) {
     const int fd = open_stream(path, 0);
     struct stat info;
     if (fd < 0) *why = reason(errno);
     else if (fstat(fd, &info) != 0 || !S_ISFIFO(info.st_mode)) close(fd);
-    return fd >= 0; /* a pipe stays open until the process ends: its reader would take a close for the end */
+    return fd >= 0; /* a pipe stays open until the process ends: for its reader a close is the end */
   }
   char *const real = cvy_file_resolve(path);
   const int fd = real && (kind == CVY_FILE_MISSING || access(path, W_OK) == 0) ? make_aside(real, 0666, aside) : -1;
@@ -434,7 +435,7 @@ cvy_status cvy_make_dirs(const char *path, int *n_made) {
   const size_t n = strlen(path);
   int made = 0;
   CVY_REQUIRE(n > 0 && n < sizeof part, CVY_E_IO,
-              "cannot make the folder '%.200s': its path has %zu bytes, 1 to %d are possible", path, n, PATH_MAX - 1);
+              "cannot create the folder '%.200s': its path has %zu bytes; expected 1 to %d", path, n, PATH_MAX - 1);
   memcpy(part, path, n + 1);
   for (size_t i = 1; i <= n; i++) {
     if (part[i] != '/' && part[i] != 0) continue;
@@ -448,8 +449,8 @@ cvy_status cvy_make_dirs(const char *path, int *n_made) {
     } else {
       const int error = errno;
       struct stat info;
-      CVY_REQUIRE(stat(part, &info) == 0, CVY_E_IO, "cannot make the folder %s: %s", part, strerror(error));
-      CVY_REQUIRE(S_ISDIR(info.st_mode), CVY_E_IO, "cannot make the folder %s: %s is a file", path, part);
+      CVY_REQUIRE(stat(part, &info) == 0, CVY_E_IO, "cannot create the folder %s: %s", part, strerror(error));
+      CVY_REQUIRE(S_ISDIR(info.st_mode), CVY_E_IO, "cannot create the folder %s: %s is a file", path, part);
     }
     part[i] = saved;
   }

@@ -16,7 +16,7 @@ static bool has(head h, size_t at, const char *text, size_t length) {
 }
 #define HAS(at, text) has(h, at, text, sizeof(text) - 1)
 
-/* A part of it, anywhere. */
+/* A substring. */
 static bool holds(head h, const char *text) { return memmem(h.bytes, h.n, text, strlen(text)) != NULL; }
 
 static bool ends_with(const char *path, const char *ending) {
@@ -25,12 +25,12 @@ static bool ends_with(const char *path, const char *ending) {
 }
 
 typedef struct kind {
-  const char *name, *advice; /* advice: how it becomes weights, or what else it is for; with %s for the path, or NULL */
-  bool for_networks;         /* the advice holds where a network is wanted, too */
-  bool of_torch;             /* a module that has it can be exported */
+  const char *name, *advice; /* advice: how to convert it to weights, or its use; with %s for the path, or NULL */
+  bool for_networks;         /* the advice also applies if a network is expected */
+  bool of_torch;             /* a module with these weights can be exported */
 } kind;
 
-/* Of files that torch.load reads. */
+/* For files of torch.load. */
 static const char by_torch_load[] =
     "in Python: import torch, safetensors.torch; "
     "safetensors.torch.save_file(torch.load('%s', map_location='cpu'), 'weights.safetensors')";
@@ -79,19 +79,18 @@ static const kind shards = {.name = "the index of weights in several files (inde
                                 "for k, v in s.load_file(f).items()}, 'weights.safetensors')"};
 static const kind json = {.name = "a JSON file"};
 static const kind darknet = {.name = "weights of Darknet"};
-static const kind page = {.name = "a web page, not what a link leads to",
-                          .advice = "download the file itself; a page of a hub needs its address for downloads",
+static const kind page = {.name = "a web page, not the linked file",
+                          .advice = "download the file itself; use the hub's download address",
                           .for_networks = true};
 static const kind gzip = {
     .name = "a file packed by gzip", .advice = "unpack it first: gunzip '%s'", .for_networks = true};
 static const kind tar = {.name = "a tar archive", .advice = "unpack it first: tar xf '%s'", .for_networks = true};
 static const kind tflite = {.name = "a model of TensorFlow Lite"};
-static const kind onnx = {.name = "an ONNX file", .advice = "it has the network, too: --model '%s'"};
-static const kind weights = {.name = "a safetensors file: weights without a network",
-                             .advice =
-                                 "give the network's name or ONNX file to --model, and this file to --weights or "
-                                 "--init-from",
-                             .for_networks = true};
+static const kind onnx = {.name = "an ONNX file", .advice = "it also has the network: --model '%s'"};
+static const kind weights = {
+    .name = "a safetensors file: weights without a network",
+    .advice = "use the network's name or ONNX file with --model, and this file with --weights or --init-from",
+    .for_networks = true};
 
 static const kind *kind_of_zip(head h) {
   if (holds(h, ".npy")) return &npz;

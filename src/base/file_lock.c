@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * flock on a descriptor of its own: it lasts as long as the process and leaves no file behind. */
+ * flock on a separate descriptor: the lock ends with the process and leaves no file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -24,8 +24,7 @@ struct cvy_file_lock {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static cvy_file_lock *held; /* this process's locks */
 
-/* The process that holds a lock, from the system's list; 0: it cannot be seen from here (another container or
- * machine). */
+/* The process that holds a lock, from the system's list; 0: not visible (another container or machine). */
 static long owner_of(const struct stat *info) {
   FILE *const list = fopen("/proc/locks", "re");
   char line[256];
@@ -63,11 +62,11 @@ cvy_status cvy_file_lock_take(const char *what, const char *path, cvy_file_lock 
         const long owner = owner_of(&info);
         if (owner > 0) snprintf(who, sizeof who, "process %ld", owner);
         CVY_FAIL(CVY_E_ARGUMENT,
-                 "%s %s is in use by %s: a second run would write over its files; name another one or wait for its end",
+                 "%s %s is in use by %s: a second run would overwrite its files; use another one or wait for its end",
                  what, path, who);
       }
       if (!atomic_flag_test_and_set(&warned))
-        cvy_log_warning("%s cannot be locked (%s): make sure that no other run uses it", path, strerror(errno));
+        cvy_log_warning("%s cannot be locked (%s); no other run may use it", path, strerror(errno));
     }
     lock = cvy_calloc(1, sizeof *lock);
     CVY_REQUIRE(lock, CVY_E_MEMORY, "no memory to lock %s", path);

@@ -23,7 +23,7 @@ cvy_status cvy_globs_read(const char *option, const char *text, bool values, cvy
     if (number) *number = '\0';
     CVY_REQUIRE(*item && (!values || (number && cvy_parse_float(number + 1, 0, 1e6, value))), CVY_E_ARGUMENT,
                 "%s %s: expected %s", option, text,
-                values ? "GLOB=X with commas between, X a number from 0 to 1e6" : "globs with commas between");
+                values ? "GLOB=X,..., with numbers X from 0 to 1e6" : "globs separated by commas");
     out->glob[out->n++] = item;
   }
 fail:
@@ -61,8 +61,8 @@ int cvy_globs_find(cvy_globs *globs, const char *name) {
 cvy_status cvy_globs_check_used(const cvy_globs *globs, const char *there) {
   cvy_status status = CVY_OK;
   for (int i = 0; i < globs->n; i++)
-    CVY_REQUIRE(globs->used[i], CVY_E_ARGUMENT, "%s: '%s' fits nothing; there are %s", globs->option, globs->glob[i],
-                there);
+    CVY_REQUIRE(globs->used[i], CVY_E_ARGUMENT, "%s: '%s' matches nothing; expected one of %s", globs->option,
+                globs->glob[i], there);
 fail:
   return status;
 }

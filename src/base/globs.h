@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Lists of globs for names with dots in them: "conv1,bn1,layer1.*", or with a number for each: "fc=10,layer?=0.1".
- * A glob (* ? [...] as in the shell, * also for dots) fits a name if it fits all of it, or what stands before one of
- * its dots: "layer1" fits "layer1.0.conv1.weight". */
+ * A glob (* ? [...] as in the shell, * also for dots) matches a name if it matches all of it or a prefix that ends
+ * before a dot: "layer1" matches "layer1.0.conv1.weight". */
 #ifndef CVY_BASE_GLOBS_H
 #define CVY_BASE_GLOBS_H
 
@@ -18,16 +18,16 @@ typedef struct cvy_globs {
   int n;
   const char *glob[CVY_GLOBS_MOST];
   double value[CVY_GLOBS_MOST];
-  bool used[CVY_GLOBS_MOST]; /* it has fitted a name */
+  bool used[CVY_GLOBS_MOST]; /* it has matched a name */
 } cvy_globs;
 
-/* text NULL: no globs. values: each has "=NUMBER" behind it, from 0 to 1e6. CVY_E_ARGUMENT, CVY_E_MEMORY. */
+/* text NULL: no globs. values: each is followed by "=NUMBER", from 0 to 1e6. CVY_E_ARGUMENT, CVY_E_MEMORY. */
 cvy_status cvy_globs_read(const char *option, const char *text, bool values, cvy_globs *out);
 void cvy_globs_clear(cvy_globs *globs);
-/* The first one that fits, -1: none; all that fit are used. */
+/* The first matching glob, -1: none; marks all matching ones as used. */
 int cvy_globs_find(cvy_globs *globs, const char *name);
-/* CVY_E_ARGUMENT: one has fitted nothing, which the message names; there: the names that could have fitted ("layers:
- * conv1, bn1"). */
+/* CVY_E_ARGUMENT: a glob has matched nothing; the message names it. there: the names that exist ("layers: conv1,
+ * bn1"). */
 cvy_status cvy_globs_check_used(const cvy_globs *globs, const char *there);
 
 #endif

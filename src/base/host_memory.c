@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * How the host's memory is shared by the program, data and weights, and devices that have none of their own. */
+ * Division of the host's memory among the program, data and weights, and devices without their own memory. */
 #include <limits.h>
 #include <stdatomic.h>
 
 #include "src/base/mem.h"
 
-/* Program and drivers have 46 MiB with PoCL's kernels in its cache. While they are compiled for ResNet-18, the process
- * has 290 MiB, or 100 and 172 in each process that compiles for it. */
+/* Program and drivers need 46 MiB with PoCL's kernels in its cache. While kernels are compiled for ResNet-18, the
+ * process needs 290 MiB, or 100 and 172 in each compiler process. */
 enum { PROGRAM_BYTES = 320 << 20, COMPILER_BYTES = 192 << 20, COMPILERS_PART = 16 };
 
 static atomic_size_t held;

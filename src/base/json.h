@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * What Jansson leaves to its caller: telling a text that is no JSON from a lack of memory, and looking at a text
- * before it takes memory. Any thread. */
+ * Additions to Jansson: distinguishing a text that is not JSON from a lack of memory, and checking a text before memory
+ * is allocated. Any thread. */
 #ifndef CVY_BASE_JSON_H
 #define CVY_BASE_JSON_H
 
@@ -10,7 +10,7 @@
 
 #include "src/base/failure.h"
 
-/* json_loads. *out NULL with CVY_OK: the text is no JSON. CVY_E_MEMORY. */
+/* json_loads. *out NULL with CVY_OK: the text is not JSON. CVY_E_MEMORY. */
 static inline cvy_status cvy_json_read(const char *text, size_t flags, json_t **out) {
   cvy_status status = CVY_OK;
   errno = 0;
@@ -20,7 +20,8 @@ fail:
   return status;
 }
 
-/* How many values, each a block of memory, Jansson would make of the text: counts separators outside of strings. */
+/* Number of values, each a block of memory, that Jansson would allocate for the text: counts separators outside of
+ * strings. */
 static inline size_t cvy_json_count_values(const char *text, size_t n) {
   size_t count = 0;
   bool string = false;

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
-#define XXH_STATIC_LINKING_ONLY /* the state of a hash on the stack */
+#define XXH_STATIC_LINKING_ONLY /* allows the state of a hash on the stack */
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
@@ -31,7 +31,7 @@ static _Thread_local struct {
   char text[LONGEST_MESSAGE + 2];
 } held;
 
-static _Thread_local int attempts;                        /* that this thread is in; they nest */
+static _Thread_local int attempts;                        /* attempts of this thread; they nest */
 static _Thread_local char attempt_error[LONGEST_MESSAGE]; /* the last error of the outermost one */
 
 void cvy_log_attempt_begin(void) {
@@ -54,7 +54,7 @@ void cvy_log_group_enter(cvy_log_group *a_group, const char *label) {
 
 void cvy_log_group_leave(void) { group = NULL; }
 
-/* [under the log's lock] True: another thread of the group has logged this error, which differs in the label alone. */
+/* [under the log's lock] True: another thread of the group has logged this error, apart from the label. */
 static bool group_had(const char *message) {
   const size_t n_label = strlen(group_label);
   XXH64_state_t hash;
@@ -121,7 +121,7 @@ static void deliver(cvy_log_level level, const char *message) {
   pthread_mutex_unlock(&log->lock);
 }
 
-/* Cuts or drops a message that finds no room: messages under a lock are short. */
+/* Cuts or drops a message that does not fit: messages under a lock are short. */
 static void keep(cvy_log_level level, const char *message) {
   const size_t room = sizeof held.text - held.size;
   if (room < 3) return;
@@ -139,7 +139,7 @@ void cvy_log_release(void) {
   held.size = 0;
 }
 
-/* Preserves errno, which the caller may still need, whatever the callback does. */
+/* Preserves errno across the callback, since the caller may still need it. */
 static void log_va(cvy_log_level level, const char *format, va_list args) {
   const int code = errno;
   if (attempts > 0 && level < CVY_LOG_INFO) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Sending messages to the callbacks of convoy/log.h. Any thread; each log serialises its messages by a lock of its own.
+ * Sending messages to the callbacks of convoy/log.h. Any thread; each log serialises its messages by its own lock.
  * Messages longer than 4 KiB are cut (build logs go out in several). */
 #ifndef CVY_BASE_LOGGING_H
 #define CVY_BASE_LOGGING_H
@@ -26,7 +26,7 @@ void cvy_log_hold(void);
 void cvy_log_release(void);
 
 /* Between the two calls this thread's errors and warnings are logged at debug level: the caller has a fallback. failed:
- * it had none after all, and the last error is logged as an error. The calls nest. */
+ * the fallback also failed, and the last error is logged as an error. The calls nest. */
 void cvy_log_attempt_begin(void);
 void cvy_log_attempt_end(bool failed);
 /* The log that this thread uses; NULL: the process's. */
@@ -36,9 +36,9 @@ cvy_log *cvy_log_used(void);
 const char *cvy_log_attempt_text(void);
 bool cvy_log_is_attempt(void);
 
-/* Threads that do the same on several devices may fail for one reason. In a group, an error that differs from an
- * earlier one of another thread in nothing but the device's label is logged at debug level. Zero-initialise; it must
- * live until all threads have left. */
+/* Threads that do the same work on several devices may fail for the same reason. In a group, an error that differs from
+ * another thread's earlier error only in the device's label is logged at debug level. Zero-initialise; it must live
+ * until all threads have left. */
 typedef struct cvy_log_group {
   uint64_t said[16];      /* hashes of errors, without labels */
   const char *by[16];     /* labels of the threads that logged them */

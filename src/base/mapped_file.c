@@ -39,7 +39,7 @@ static mapped *find(uintptr_t address) {
   return NULL;
 }
 
-/* Calls nothing that a handler must not call: mmap is a system call alone. */
+/* Async-signal-safe: mmap is only a system call. */
 static void on_bus_error(int number, siginfo_t *info, void *context) {
   const int code = errno;
   const uintptr_t address = (uintptr_t)info->si_addr;
@@ -54,12 +54,12 @@ static void on_bus_error(int number, siginfo_t *info, void *context) {
       return;
     }
   }
-  sigaction(SIGBUS, &handler.before, NULL); /* the thread faults again, and that handler has its turn */
+  sigaction(SIGBUS, &handler.before, NULL); /* the thread faults again, and that handler runs */
   if (info->si_code <= 0) (void)raise(number);
   errno = code;
 }
 
-/* With the lock. Drivers that were loaded since may have installed theirs. */
+/* [under the lock] Drivers that were loaded since may have installed their handlers. */
 static void install(void) {
   struct sigaction now, action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_RESTART};
   sigemptyset(&action.sa_mask);
@@ -107,8 +107,8 @@ cvy_status cvy_map_check(const void *address) {
   const bool is_cut = fstat(m->fd, &info) == 0 && (size_t)info.st_size < m->file_bytes;
   if (is_cut)
     CVY_FAIL(CVY_E_IO,
-             "%s became shorter while it was in use: %lld of %zu bytes are left; see that no other program writes to "
-             "it, and start again: it is made anew",
+             "%s became shorter while it was in use: %lld of %zu bytes are left; start again without other programs "
+             "that write to it; the file is then recreated",
              m->name, (long long)info.st_size, m->file_bytes);
   CVY_FAIL(CVY_E_IO, "%s (%zu bytes) cannot be read any more: its disk or file system fails", m->name, m->file_bytes);
 fail:

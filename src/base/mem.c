@@ -48,7 +48,7 @@ void *cvy_alloc_unset(size_t count, size_t elem_bytes) {
   void *p = NULL;
   if (!cvy_mul_size(count, elem_bytes, &bytes) || bytes > PTRDIFF_MAX - ALIGNMENT ||
       posix_memalign(&p, ALIGNMENT, bytes ? bytes : 1) != 0) {
-    errno = ENOMEM; /* which posix_memalign leaves as it was */
+    errno = ENOMEM; /* which posix_memalign does not change */
     return NULL;
   }
   cvy_live_add(CVY_LIVE_MEMORY, 1);

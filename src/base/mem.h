@@ -24,18 +24,19 @@ void cvy_free(void *p); /* NULL is fine */
 
 /* The memory that this process can have at most: the machine's, or its container's limit (cgroups 1 and 2). */
 uint64_t cvy_host_memory_bytes(void);
-/* Counts large memory on the host that something takes or is about to take. */
+/* Reserves large memory on the host in the accounting. */
 void cvy_host_memory_hold(size_t bytes);
 void cvy_host_memory_release(size_t bytes);
-/* Memory that devices which use the host's may have: all but that which is held, and room for the program and its
- * drivers. The same at every call while the same is held. */
+/* Memory for devices that use the host's memory: all except reserved memory and room for the program and its drivers.
+ * Constant while the reservations are. */
 uint64_t cvy_host_memory_left(void);
-/* How many processes may compile kernels for this one at once, >= 1: cvy_host_memory_left leaves room for them. */
+/* Number of processes that may compile kernels for this one at once, >= 1: cvy_host_memory_left leaves room for
+ * them. */
 int cvy_host_memory_compilers(void);
 
 /* *out = a * b, false (and *out untouched) on overflow. */
 bool cvy_mul_size(size_t a, size_t b, size_t *out);
-/* Rounds up to a multiple of `to` (> 0). The caller has made sure it does not overflow. */
+/* Rounds up to a multiple of `to` (> 0). The caller ensures that it does not overflow. */
 static inline size_t cvy_round_up(size_t a, size_t to) { return (a + to - 1) / to * to; }
 static inline int cvy_ceil_div(int a, int b) { return (a + b - 1) / b; }
 

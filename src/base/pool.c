@@ -6,10 +6,9 @@
 
 #include "src/base/mem.h"
 
-/* One job at a time. Threads take pieces by an atomic counter, so a slow thread does not hold up the others. Waking a
- * thread takes tens of microseconds, as long as a small job does altogether: the caller begins at once, waits at the
- * end for those alone that have joined the job, and closes it to the rest. It wakes two threads, and each that joins
- * wakes two more. */
+/* One job at a time. Threads take pieces by an atomic counter, so that a slow thread does not delay the others. Waking
+ * a thread takes tens of microseconds, as long as a small job. The caller therefore begins at once and at the end waits
+ * only for threads that have joined the job. It wakes two threads, and each thread that joins wakes two more. */
 struct cvy_pool {
   cvy_mutex lock;
   cvy_cond start, done;
@@ -63,7 +62,7 @@ static void *worker(void *arg) {
 cvy_status cvy_pool_create(int n_threads, cvy_pool **out) {
   cvy_status status = CVY_OK;
   cvy_pool *pool = NULL;
-  CVY_REQUIRE(n_threads >= 1, CVY_E_ARGUMENT, "a pool of %d threads: at least 1 is needed", n_threads);
+  CVY_REQUIRE(n_threads >= 1, CVY_E_ARGUMENT, "a pool of %d threads; expected at least 1", n_threads);
   pool = cvy_calloc(1, sizeof *pool);
   CVY_REQUIRE(pool, CVY_E_MEMORY, "no memory for a thread pool");
   cvy_mutex_init(&pool->lock);

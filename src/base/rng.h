@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Counter-based random numbers: Philox4x32-10 of Random123 (Salmon et al., SC11). A number depends on (seed, purpose,
- * stream, index) alone, never on earlier calls, so results do not depend on the number of devices or threads. Pure; any
+ * Counter-based random numbers: Philox4x32-10 of Random123 (Salmon et al., SC11). A number depends only on (seed,
+ * purpose, stream, index), not on earlier calls, so results do not depend on the number of devices or threads. Pure;
+ * any
  * thread. */
 #ifndef CVY_BASE_RNG_H
 #define CVY_BASE_RNG_H

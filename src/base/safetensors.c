@@ -14,11 +14,11 @@
 #include "src/base/mem.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "data is copied as it lies in the file, which is little-endian"
+#error "data is copied from the file, which is little-endian"
 #endif
 
 enum { MAX_HEADER = 100000000, MAX_RANK = 8, MOST_TENSORS = 100000 };
-/* Values of JSON that a tensor of MAX_RANK dimensions has, and room for the metadata. */
+/* JSON values of a tensor with MAX_RANK dimensions, and room for the metadata. */
 enum { VALUES_PER_TENSOR = 32, MORE_VALUES = 4096 };
 static const char METADATA[] = "__metadata__";
 
@@ -45,8 +45,8 @@ static size_t dtype_bytes(const char *dtype) {
   return 0;
 }
 
-/* At most 60 bytes of a text from the file, for a message. Bytes other than printable ASCII become '?', so that no file
- * sends control characters to a terminal. */
+/* At most 60 bytes of a text from the file, for a message. Bytes other than printable ASCII are replaced by '?', so
+ * that a file cannot send control characters to a terminal. */
 static const char *shown(const char *text, char out[64]) {
   size_t n = 0;
   for (; text[n] && n < 60; n++) out[n] = (char)(text[n] >= ' ' && text[n] <= '~' ? text[n] : '?');
@@ -76,8 +76,8 @@ static cvy_status read_entry(const char *path, const char *name, const json_t *e
   char text[64];
   const size_t name_bytes = strlen(name);
   CVY_REQUIRE(name_bytes < sizeof t->name, CVY_E_FORMAT,
-              "%s: a tensor's name has %zu bytes, at most %zu are possible: '%s…'", path, name_bytes,
-              sizeof t->name - 1, shown(name, text));
+              "%s: a tensor's name has %zu bytes; expected at most %zu: '%s…'", path, name_bytes, sizeof t->name - 1,
+              shown(name, text));
   for (const char *c = name; *c; c++)
     CVY_REQUIRE((unsigned char)*c >= ' ' && *c != 127, CVY_E_FORMAT,
                 "%s: the name of tensor '%s' has a control character (%d)", path, shown(name, text), *c);
@@ -86,11 +86,11 @@ static cvy_status read_entry(const char *path, const char *name, const json_t *e
               "%s: tensor '%s' is not described by an object with dtype, shape and data_offsets", path, name);
   const json_t *const dtype = json_object_get(entry, "dtype"), *const shape = json_object_get(entry, "shape");
   const json_t *const offsets = json_object_get(entry, "data_offsets");
-  CVY_REQUIRE(json_is_string(dtype), CVY_E_FORMAT, "%s: tensor '%s' has no dtype that is a string", path, name);
-  CVY_REQUIRE(json_is_array(shape), CVY_E_FORMAT, "%s: tensor '%s' has no shape that is an array", path, name);
+  CVY_REQUIRE(json_is_string(dtype), CVY_E_FORMAT, "%s: tensor '%s': dtype is not a string", path, name);
+  CVY_REQUIRE(json_is_array(shape), CVY_E_FORMAT, "%s: tensor '%s': shape is not an array", path, name);
   CVY_REQUIRE(json_is_array(offsets) && json_array_size(offsets) == 2 && json_is_integer(json_array_get(offsets, 0)) &&
                   json_is_integer(json_array_get(offsets, 1)),
-              CVY_E_FORMAT, "%s: tensor '%s' has no data_offsets that are two whole numbers", path, name);
+              CVY_E_FORMAT, "%s: tensor '%s': data_offsets are not two whole numbers", path, name);
   CVY_REQUIRE(json_object_size(entry) == 3, CVY_E_FORMAT,
               "%s: tensor '%s' has %zu keys; known are dtype, shape and data_offsets", path, name,
               json_object_size(entry));
@@ -102,8 +102,7 @@ static cvy_status read_entry(const char *path, const char *name, const json_t *e
   memcpy(t->dtype, dtype_name, strlen(dtype_name) + 1);
 
   CVY_REQUIRE(json_array_size(shape) <= MAX_RANK, CVY_E_FORMAT,
-              "%s: tensor '%s' has %zu dimensions, at most %d are possible", path, name, json_array_size(shape),
-              MAX_RANK);
+              "%s: tensor '%s' has %zu dimensions; expected at most %d", path, name, json_array_size(shape), MAX_RANK);
   t->rank = (int)json_array_size(shape);
   for (int i = 0; i < t->rank; i++) {
     const json_t *const dim = json_array_get(shape, (size_t)i);
@@ -149,7 +148,7 @@ static int by_position(const void *a, const void *b) {
   return strcmp(x->name, y->name); /* empty tensors at one place */
 }
 
-/* No holes, no overlaps, nothing behind the last one. */
+/* No holes, no overlaps, no bytes after the last one. */
 static cvy_status check_cover(const cvy_st_file *f, size_t data_bytes) {
   cvy_status status = CVY_OK;
   size_t at = 0;
@@ -158,12 +157,11 @@ static cvy_status check_cover(const cvy_st_file *f, size_t data_bytes) {
     const size_t begin = (size_t)(uintptr_t)t->data;
     CVY_REQUIRE(begin >= at, CVY_E_FORMAT, "%s: tensor '%s' begins at %zu and overlaps '%s', which ends at %zu",
                 f->path, t->name, begin, f->tensors[i - 1].name, at);
-    CVY_REQUIRE(begin == at, CVY_E_FORMAT,
-                "%s: bytes %zu to %zu of the data, in front of tensor '%s', belong to no tensor", f->path, at, begin,
-                t->name);
+    CVY_REQUIRE(begin == at, CVY_E_FORMAT, "%s: bytes %zu to %zu of the data, before tensor '%s', belong to no tensor",
+                f->path, at, begin, t->name);
     at += t->size_bytes;
   }
-  CVY_REQUIRE(at == data_bytes, CVY_E_FORMAT, "%s: %zu bytes behind the last tensor belong to no tensor", f->path,
+  CVY_REQUIRE(at == data_bytes, CVY_E_FORMAT, "%s: %zu bytes after the last tensor belong to no tensor", f->path,
               data_bytes - at);
 fail:
   return status;
@@ -176,7 +174,7 @@ static cvy_status refuse_other_kinds(const char *path, int fd, size_t size) {
   cvy_text kind = {0};
   const size_t n = size < sizeof head ? size : sizeof head;
   CVY_TRY(cvy_file_read_part(fd, path, 0, n, head));
-  CVY_REQUIRE(!cvy_file_format(head, n, path, false, &kind), CVY_E_FORMAT, "%s is no safetensors file: %s", path,
+  CVY_REQUIRE(!cvy_file_format(head, n, path, false, &kind), CVY_E_FORMAT, "%s is not a safetensors file: %s", path,
               cvy_text_get(&kind));
 fail:
   cvy_text_clear(&kind);
@@ -197,10 +195,10 @@ static cvy_status read_header(cvy_st_file *f, int fd, size_t size, size_t most_t
   uint64_t length;
   CVY_TRY(cvy_file_read_part(fd, path, 0, sizeof length, &length));
   CVY_REQUIRE(length <= MAX_HEADER, CVY_E_FORMAT,
-              "%s: the header's length is given as %" PRIu64 " bytes, more than the %d allowed: no safetensors file?",
-              path, length, MAX_HEADER);
+              "%s: the header's length is %" PRIu64 " bytes, expected at most %d; not a safetensors file?", path,
+              length, MAX_HEADER);
   CVY_REQUIRE(length <= size - 8, CVY_E_FORMAT,
-              "%s is cut off or no safetensors file: a header of %" PRIu64 " bytes does not fit in the %zu that follow",
+              "%s is truncated or not a safetensors file: the header has %" PRIu64 " bytes, the file only %zu more",
               path, length, size - 8);
   *data_at = 8 + (size_t)length;
   *data_bytes = size - *data_at;
@@ -208,15 +206,12 @@ static cvy_status read_header(cvy_st_file *f, int fd, size_t size, size_t most_t
   CVY_REQUIRE(header, CVY_E_MEMORY, "no memory for the header of %s", path);
   CVY_TRY(cvy_file_read_part(fd, path, 8, (size_t)length, header));
   CVY_REQUIRE(length > 0 && header[0] == '{', CVY_E_FORMAT,
-              "%s: the header does not begin with '{': no safetensors file?", path);
+              "%s: the header does not begin with '{'; not a safetensors file?", path);
   const char *const nul = memchr(header, 0, (size_t)length);
   CVY_REQUIRE(!nul, CVY_E_FORMAT, "%s: the header has a NUL byte at offset %td", path, 8 + (nul - header));
   CVY_REQUIRE(cvy_json_count_values(header, (size_t)length) / VALUES_PER_TENSOR <=
                   most_tensors + MORE_VALUES / VALUES_PER_TENSOR,
-              CVY_E_FORMAT,
-              "%s: the header of %" PRIu64
-              " bytes describes far more than %zu tensors, the most that can be right "
-              "here",
+              CVY_E_FORMAT, "%s: the header of %" PRIu64 " bytes describes too many tensors; expected at most %zu",
               path, length, most_tensors);
   json_error_t error;
   char text[64];
@@ -225,7 +220,7 @@ static cvy_status read_header(cvy_st_file *f, int fd, size_t size, size_t most_t
   CVY_REQUIRE(root || errno != ENOMEM, CVY_E_MEMORY, "no memory for the header of %s", path);
   CVY_REQUIRE(root, CVY_E_FORMAT, "%s: the header is not valid JSON at offset %d: %s", path, 8 + error.position,
               shown(error.text, text));
-  CVY_REQUIRE(json_is_object(root), CVY_E_FORMAT, "%s: the header is no JSON object", path);
+  CVY_REQUIRE(json_is_object(root), CVY_E_FORMAT, "%s: the header is not a JSON object", path);
 
   f->tensors = cvy_calloc(json_object_size(root), sizeof *f->tensors);
   CVY_REQUIRE(f->tensors, CVY_E_MEMORY, "no memory for the %zu tensors of %s", json_object_size(root), path);
@@ -266,9 +261,8 @@ static cvy_status open_file(const char *path, size_t most_tensors, size_t most_b
   CVY_TRY(cvy_file_open(path, &fd));
   CVY_REQUIRE(fstat(fd, &info) == 0, CVY_E_IO, "cannot look at %s: %s", path, strerror(errno));
   const size_t size = (size_t)info.st_size;
-  CVY_REQUIRE(size <= most_bytes, CVY_E_FORMAT, "%s has %zu bytes, more than the %zu that can be right here", path,
-              size, most_bytes);
-  /* reads nothing that the header does not describe */
+  CVY_REQUIRE(size <= most_bytes, CVY_E_FORMAT, "%s has %zu bytes; expected at most %zu", path, size, most_bytes);
+  /* reads only data that the header describes */
   CVY_TRY(read_header(f, fd, size, most_tensors, &data_at, &data_bytes));
   if (!header_only) f->data = cvy_alloc_unset(data_bytes, 1);
   CVY_REQUIRE(f->data || header_only, CVY_E_MEMORY, "no memory for the %zu bytes of %s", data_bytes, path);
@@ -329,8 +323,8 @@ static json_t *make_entry(const cvy_st_tensor *t, size_t begin) {
                    (json_int_t)(begin + t->size_bytes));
 }
 
-/* Jansson keeps the order in which keys were set, so the same tensors give the same bytes. It answers in one way that a
- * text is not UTF-8 and that there is no memory. */
+/* Jansson keeps the order of keys, so that equal tensors give equal bytes. It reports invalid UTF-8 and a lack of
+ * memory in the same way. */
 static cvy_status make_header(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2],
                               int n_meta, char **header) {
   cvy_status status = CVY_OK;
@@ -359,7 +353,7 @@ static cvy_status make_header(const char *path, const cvy_st_tensor *tensors, in
     CVY_REQUIRE(dtype_bytes(t->dtype), CVY_E_ARGUMENT, "%s: tensor '%s' has the unknown dtype '%s'", path, t->name,
                 t->dtype);
     CVY_REQUIRE(tensor_bytes(t, dtype_bytes(t->dtype), &bytes) && bytes == t->size_bytes, CVY_E_ARGUMENT,
-                "%s: tensor '%s' has %zu bytes, which are not what its shape and dtype %s need", path, t->name,
+                "%s: tensor '%s' has %zu bytes, which do not match its shape and dtype %s", path, t->name,
                 t->size_bytes, t->dtype);
     const bool set = json_object_set_new(root, t->name, make_entry(t, at)) == 0;
     CVY_REQUIRE(set || errno != ENOMEM, CVY_E_MEMORY, "no memory for the header of %s", path);
@@ -384,8 +378,8 @@ static cvy_status write_by(cvy_status (*write)(const char *path, const cvy_piece
   CVY_TRY(make_header(path, tensors, n, metadata, n_meta, &header));
   const size_t header_bytes = strlen(header);
   const uint64_t length = cvy_round_up(header_bytes, 8);
-  CVY_REQUIRE(length <= MAX_HEADER, CVY_E_ARGUMENT, "%s: the header would have %" PRIu64 " bytes, %d are allowed", path,
-              length, MAX_HEADER);
+  CVY_REQUIRE(length <= MAX_HEADER, CVY_E_ARGUMENT, "%s: the header would have %" PRIu64 " bytes; expected at most %d",
+              path, length, MAX_HEADER);
   pieces[0] = (cvy_piece){&length, 8};
   pieces[1] = (cvy_piece){header, header_bytes};
   pieces[2] = (cvy_piece){"       ", length - header_bytes};

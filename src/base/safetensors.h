@@ -21,26 +21,26 @@ typedef struct cvy_st_tensor {
 
 typedef struct cvy_st_file cvy_st_file;
 /* Reads and checks the whole file; tensors are numbered in the order of their data. CVY_E_IO / CVY_E_FORMAT with path,
- * offset or name and value. Stricter than the format asks: names up to 127 bytes without control characters, rank up
- * to 8. Any thread; objects are not changed by reading. */
+ * offset or name and value. Stricter than the format: names up to 127 bytes without control characters, rank up to 8.
+ * Any thread; reading does not change objects. */
 cvy_status cvy_st_open(const char *path, cvy_st_file **out);
-/* The same with limits: refuses more than `most_tensors` tensors and files of more than most_bytes before it takes
- * memory for them, CVY_E_FORMAT. cvy_st_open takes 100,000 tensors and any size that its header describes. */
+/* The same with limits: refuses more than `most_tensors` tensors and files of more than most_bytes before it allocates
+ * memory, CVY_E_FORMAT. cvy_st_open accepts 100,000 tensors and any size that the header describes. */
 cvy_status cvy_st_open_limited(const char *path, size_t most_tensors, size_t most_bytes, cvy_st_file **out);
-/* As cvy_st_open, but reads the header alone: the tensors have no data. */
+/* As cvy_st_open, but reads only the header: the tensors have no data. */
 cvy_status cvy_st_open_header(const char *path, cvy_st_file **out);
 void cvy_st_close(cvy_st_file **file);
 int cvy_st_count(const cvy_st_file *file);
 const cvy_st_tensor *cvy_st_get(const cvy_st_file *file, int i);
-const cvy_st_tensor *cvy_st_find(const cvy_st_file *file, const char *name); /* NULL: not there */
-/* Value of a key of __metadata__, NULL: not there. */
+const cvy_st_tensor *cvy_st_find(const cvy_st_file *file, const char *name); /* NULL: missing */
+/* Value of a key of __metadata__, NULL: missing. */
 const char *cvy_st_metadata(const cvy_st_file *file, const char *key);
 /* Writes tensors in the order given (the data begins at a multiple of 8 bytes), with n_meta key, value pairs as
- * __metadata__. The same arguments give the same bytes. Writes as cvy_file_write. CVY_E_IO; CVY_E_ARGUMENT: equal or
+ * __metadata__. Equal arguments give equal bytes. Writes as cvy_file_write. CVY_E_IO; CVY_E_ARGUMENT: equal or
  * bad names, unknown dtype, size that does not fit the shape. */
 cvy_status cvy_st_write(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2],
                         int n_meta);
-/* The same to a name that a user gave: writes as cvy_file_put. */
+/* The same for a name given by a user: writes as cvy_file_put. */
 cvy_status cvy_st_put(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2],
                       int n_meta);
 

@@ -46,7 +46,7 @@ void cvy_cond_wait_for(cvy_cond *condition, cvy_mutex *mutex, double seconds) {
 void cvy_cond_wake_one(cvy_cond *condition) { pthread_cond_signal(&condition->posix); }
 void cvy_cond_wake_all(cvy_cond *condition) { pthread_cond_broadcast(&condition->posix); }
 
-/* cvy_thread_start hands the new thread its name and its function. */
+/* cvy_thread_start passes the new thread its name and its function. */
 typedef struct thread_start {
   char name[16];
   void *(*fn)(void *);
@@ -54,8 +54,7 @@ typedef struct thread_start {
   cvy_log *log; /* of the thread that starts it */
 } thread_start;
 
-/* A thread names itself, so its function finds the name set, and nothing is written under /proc, which may be
- * read-only. */
+/* A thread sets its own name before its function runs, and without /proc, which may be read-only. */
 static void *thread_main(void *arg) {
   thread_start *const at = arg;
   const thread_start start = *at;

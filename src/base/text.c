@@ -60,7 +60,7 @@ void cvy_text_clear(cvy_text *text) {
   *text = (cvy_text){0};
 }
 
-/* Bytes of the character at `s`, 0 if it is none (overlong forms and surrogates are none). */
+/* Length of the character at `s`, 0 if invalid (also overlong forms and surrogates). */
 static size_t utf8_bytes(const unsigned char *s) {
   const size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
   for (size_t i = 1; i < n; i++)
@@ -70,7 +70,7 @@ static size_t utf8_bytes(const unsigned char *s) {
   return none ? 0 : n;
 }
 
-/* The number of a character of n bytes. */
+/* The code point of a character of n bytes. */
 static uint32_t code_of(const unsigned char *s, size_t n) {
   static const unsigned char masks[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
   uint32_t code = s[0] & masks[n];
@@ -182,7 +182,7 @@ static locale_t c_locale;
 static void make_c_locale(void) { c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0); }
 
 bool cvy_parse_float(const char *s, double min, double max, double *out) {
-  /* no hexadecimal, no "inf", no "nan", no blanks; a point whatever the locale */
+  /* no hexadecimal, no "inf", no "nan", no blanks; a point in every locale */
   if (!*s || strspn(s, "0123456789+-.eE") != strlen(s)) return false;
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, make_c_locale);

@@ -18,23 +18,25 @@ static bool is_own(const struct stat *info) { return info->st_uid == geteuid() |
 /* Warns once per process; returns false. */
 static bool refuse(const char *path, const struct stat *info, const char *why) {
   static atomic_bool warned;
-  if (cvy_log_is_attempt() || atomic_exchange(&warned, true)) return false; /* an attempt's warning would not be seen */
+  if (cvy_log_is_attempt() || atomic_exchange(&warned, true))
+    return false; /* a warning inside an attempt would be
+                                                                             * hidden */
   char owner[64];
   snprintf(owner, sizeof owner, "it belongs to user %ld, not to user %ld", (long)info->st_uid, (long)geteuid());
-  cvy_log_warning("%s is not used: %s (said once: other files of the cache may be left out, too)", path,
+  cvy_log_warning("%s is not used: %s (reported once; other files of the cache may be left out, too)", path,
                   why ? why : owner);
   return false;
 }
 
 static bool file_is_trusted(const char *path, const struct stat *info) {
   if (S_ISLNK(info->st_mode)) return refuse(path, info, "it is a symbolic link");
-  if (!S_ISREG(info->st_mode)) return refuse(path, info, "it is not a plain file");
+  if (!S_ISREG(info->st_mode)) return refuse(path, info, "it is not a regular file");
   if (!is_own(info)) return refuse(path, info, NULL);
   if (info->st_mode & (S_IWGRP | S_IWOTH)) return refuse(path, info, "other users may write to it");
   return true;
 }
 
-/* False if other users may put files there. Closes a folder of this user to them. */
+/* False if other users may create files there. Removes their permissions from a folder of this user. */
 static bool folder_is_trusted(const char *path) {
   struct stat info;
   if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) return false;
@@ -60,8 +62,8 @@ static bool miss_home(const char *home) {
   static atomic_bool warned;
   if (cvy_log_is_attempt() || atomic_exchange(&warned, true)) return false;
   cvy_log_warning(
-      "HOME=%s is no folder, so that compiled kernels, tuned choices and decoded pictures are not kept: "
-      "set XDG_CACHE_HOME to a folder for them",
+      "HOME=%s is not a folder: compiled kernels, tuned choices and decoded pictures are not stored; set "
+      "XDG_CACHE_HOME to a folder for them",
       home);
   return false;
 }

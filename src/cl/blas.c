@@ -158,7 +158,7 @@ cvy_status cvy_blas_sgemm(cvy_queue *queue, size_t m, size_t n, size_t k, const 
   int code = 0;
   CVY_REQUIRE(!c->transposed && a->buffer->device == device && b->buffer->device == device &&
                   c->buffer->device == device && (!temp || temp->device == device),
-              CVY_E_ARGUMENT, "%s: a product wants four buffers of this device, its result not transposed",
+              CVY_E_ARGUMENT, "%s: a product needs four buffers of this device, its result not transposed",
               device->label);
   CVY_TRY(cvy_profile_begin(queue));
   cvy_device_beat(device); /* before locking: an abandoned thread stops here and would hold the lock forever */

@@ -274,7 +274,7 @@ fail:
 
 cvy_status cvy_profile_collect(cvy_device *device, cvy_profile_fn sink, void *user) {
   cvy_status status = CVY_OK;
-  CVY_REQUIRE(device->profiling, CVY_E_ARGUMENT, "%s: times are asked for, but it was opened without profiling",
+  CVY_REQUIRE(device->profiling, CVY_E_ARGUMENT, "%s: command times need a device opened with profiling",
               device->label);
   CVY_TRY(cvy_device_finish(device));
   CVY_TRY(cvy_profile_take(device, sink, user));
@@ -289,7 +289,7 @@ cvy_status cvy_profile_clocks(cvy_device *device, cvy_clock_pair *out) {
   cvy_status status = CVY_OK;
   cl_event made = NULL;
   cl_ulong queued, end;
-  CVY_REQUIRE(device->profiling, CVY_E_ARGUMENT, "%s: times are asked for, but it was opened without profiling",
+  CVY_REQUIRE(device->profiling, CVY_E_ARGUMENT, "%s: command times need a device opened with profiling",
               device->label);
   cvy_device_beat(device);
   out->host_before = cvy_clock_ns();

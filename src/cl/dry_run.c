@@ -64,7 +64,7 @@ cvy_status cvy_device_open_dry_run(const cvy_known_device *known, cvy_device **o
   device->observer_data = cvy_calloc(1, sizeof(struct cvy_dry_run));
   CVY_REQUIRE(device->observer_data, CVY_E_MEMORY, "no memory for a device");
   device->observer = &observer;
-  snprintf(device->label, sizeof device->label, "%s, on paper", known->name);
+  snprintf(device->label, sizeof device->label, "%s, dry run", known->name);
   device->info = (cvy_device_info){.kind = CVY_DEVICE_GPU,
                                    .compute_units = known->units,
                                    .global_bytes = known->memory_gib << 30,

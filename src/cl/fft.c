@@ -101,7 +101,7 @@ static bool open_library(char *what, size_t what_bytes) {
       memcpy(symbols[i].function, &address, sizeof address); /* no cast from object to function pointers in ISO C */
     }
     if (missing || fft.get_version(&major, &minor, &patch) != 0) {
-      snprintf(what, what_bytes, missing ? "%s has no %s" : "%s does not tell its version", file, missing);
+      snprintf(what, what_bytes, missing ? "%s has no %s" : "%s does not report its version", file, missing);
       dlclose(fft.library); /* nothing of it runs */
       fft.library = NULL;
       return false;
@@ -253,7 +253,7 @@ static cvy_status transform(cvy_queue *queue, const cvy_fft_plan *plan, bool for
   cvy_status status = CVY_OK;
   cvy_device *const device = queue->device;
   CVY_REQUIRE(in->device == device && out->device == device && (!temp || temp->device == device), CVY_E_ARGUMENT,
-              "%s: a transform wants buffers of this device", device->label);
+              "%s: a transform needs buffers of this device", device->label);
   const size_t real = (size_t)plan->planes * (size_t)plan->h * (size_t)plan->w * sizeof(float),
                spectrum = (size_t)plan->planes * cvy_fft_spectrum(plan->h, plan->w) * 2 * sizeof(float);
   CVY_REQUIRE(in->size_bytes >= (forward ? real : spectrum) && out->size_bytes >= (forward ? spectrum : real) &&

@@ -136,7 +136,7 @@ static cvy_status geometry_check(const cvy_kernel *kernel, const cvy_grid *grid,
       const size_t size = local[i] ? local[i] : 1, global = grid->global[i] ? grid->global[i] : 1;
       items *= size;
       CVY_REQUIRE(global % size == 0, CVY_E_ARGUMENT,
-                  "%s: %s:%s: global size %zu in dimension %d is no multiple of the local size %zu", device->label,
+                  "%s: %s:%s: global size %zu in dimension %d is not a multiple of the local size %zu", device->label,
                   kernel->file, kernel->name, global, i, size);
       CVY_REQUIRE(required[0] == 0 || size == required[i], CVY_E_ARGUMENT,
                   "%s: %s:%s: local size %zu in dimension %d, the kernel is compiled for %zu", device->label,

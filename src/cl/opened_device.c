@@ -143,7 +143,7 @@ cvy_status cvy_event_list(cvy_queue *queue, cvy_event *event, cl_uint *n, const 
   CVY_REQUIRE(event->queue->device == queue->device, CVY_E_ARGUMENT,
               "%s: a command cannot wait for '%s' of another device (%s): only the host can", queue->device->label,
               event->name, event->queue->device->label);
-  /* Unflushed commands never start, and a command of another queue would wait for them for ever. */
+  /* Unflushed commands never start, and a command of another queue would wait for them forever. */
   if (event->queue != queue && !is_flushed(event)) CVY_TRY(cvy_queue_flush(event->queue));
 fail:
   return status;

@@ -137,7 +137,7 @@ static cvy_status read_names(dataset *d, const char *dir, const char *name) {
   }
   if (n == d->data.classes) CVY_TRY(data_show_names(d, path, &equal));
   if (n < d->data.classes)
-    cvy_log_warning("%s has %d names for %d classes: these stay without names", path, n, d->data.classes);
+    cvy_log_warning("%s has %d names for %d classes: classes have no names", path, n, d->data.classes);
   if (equal)
     cvy_log_warning("%s: two classes are shown as '%s': the %d classes stay without names", path, equal,
                     d->data.classes);

@@ -33,10 +33,10 @@ static cvy_status check_params(const cvy_data_params *p) {
   cvy_status status = CVY_OK;
   CVY_REQUIRE(p->size_h >= -1 && p->size_h <= CVY_MAX_SIDE && p->size_w <= CVY_MAX_SIDE &&
                   (p->size_h == 0 ? p->size_w == 0 : p->size_w >= 1),
-              CVY_E_ARGUMENT, "images of %dx%d: 1 to %d in each direction are possible", p->size_h, p->size_w,
+              CVY_E_ARGUMENT, "images of %dx%d; expected 1 to %d in each direction", p->size_h, p->size_w,
               CVY_MAX_SIDE);
   CVY_REQUIRE(p->val_split >= 0 && p->val_split < 1, CVY_E_ARGUMENT,
-              "a validation set of %g of the training images: 0 to less than 1 is possible", p->val_split);
+              "a validation set of %g of the training images; expected 0 to less than 1", p->val_split);
 fail:
   return status;
 }
@@ -47,7 +47,7 @@ static cvy_status plan(dataset *d) {
   const raw_set *const train = &d->raw[CVY_SET_OF_TRAIN];
   const cvy_fit fit = cvy_fit_of(&d->params, d->h, d->w);
   CVY_REQUIRE(!d->params.gray || d->c == 1 || d->c == 3, CVY_E_ARGUMENT,
-              "data '%s': images with %d channels cannot be made gray, 1 or 3 can", d->data.name, d->c);
+              "data '%s': images with %d channels cannot be converted to gray; expected 1 or 3", d->data.name, d->c);
   d->data.h = fit.h;
   d->data.w = fit.w;
   d->data.c = d->params.gray ? 1 : d->c;
@@ -313,7 +313,7 @@ static cvy_status find_source(const char *spec, const data_source **source, char
     return CVY_OK;
   }
   CVY_REQUIRE(error == 0, error == ENOENT ? CVY_E_ARGUMENT : CVY_E_IO,
-              "data '%s': %s; fashion-mnist, a folder or synthetic[:N[:HxWxC]] are possible", spec, strerror(error));
+              "data '%s': %s; expected fashion-mnist, a folder or synthetic[:N[:HxWxC]]", spec, strerror(error));
   CVY_REQUIRE(S_ISDIR(info.st_mode), CVY_E_ARGUMENT,
               "data '%s' is a file: name the folder that has the idx or CIFAR files, or pictures", spec);
   *source = data_source_of_files(spec);
@@ -338,8 +338,7 @@ static cvy_status open_data(const char *spec, const cvy_data_params *params, dat
   *out = NULL;
   dataset *d = cvy_calloc(1, sizeof *d);
   CVY_REQUIRE(d, CVY_E_MEMORY, "no memory for the data set");
-  CVY_REQUIRE(spec && *spec, CVY_E_ARGUMENT,
-              "no data named: fashion-mnist, a folder or synthetic[:N[:HxWxC]] are possible");
+  CVY_REQUIRE(spec && *spec, CVY_E_ARGUMENT, "no data; expected fashion-mnist, a folder or synthetic[:N[:HxWxC]]");
   if (params) d->params = *params;
   CVY_TRY(check_params(&d->params));
   cvy_plain_copy(spec, "", d->data.name, sizeof d->data.name);
@@ -413,7 +412,7 @@ cvy_status cvy_data_from_memory(int h, int w, int c, int classes, const cvy_samp
   dataset *d = cvy_calloc(1, sizeof *d);
   CVY_REQUIRE(d, CVY_E_MEMORY, "no memory for the data set");
   CVY_REQUIRE(h >= 1 && h <= CVY_MAX_SIDE && w >= 1 && w <= CVY_MAX_SIDE && c >= 1 && c <= CVY_MAX_SIDE, CVY_E_ARGUMENT,
-              "data from memory: images of %dx%dx%d, 1 to %d in each direction are possible", h, w, c, CVY_MAX_SIDE);
+              "data from memory: images of %dx%dx%d; expected 1 to %d in each direction", h, w, c, CVY_MAX_SIDE);
   CVY_REQUIRE(train && train->n >= 1, CVY_E_ARGUMENT, "data from memory: no training images");
   snprintf(d->data.name, sizeof d->data.name, "memory");
   d->source = &memory_source;
@@ -470,7 +469,7 @@ cvy_status cvy_data_get_facts(const cvy_data *data, cvy_data_facts *out) {
   const dataset *const d = (const dataset *)data;
   enum { MOST = sizeof out->mean / sizeof *out->mean };
   *out = (cvy_data_facts){0};
-  CVY_REQUIRE(d->settled, CVY_E_ARGUMENT, "data '%s' is not there yet: call cvy_data_load_end first", data->name);
+  CVY_REQUIRE(d->settled, CVY_E_ARGUMENT, "data '%s' is not loaded yet: call cvy_data_load_end first", data->name);
   if (d->source->facts) d->source->facts(d, out);
   if (!data->train.images || data->c > MOST) return CVY_OK;
   for (int c = 0; c < data->c; c++) {

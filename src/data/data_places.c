@@ -166,7 +166,7 @@ cvy_status data_find_place(const char *dir, char **out) {
   if (p.n == 0) goto fail;
   const bool is_only = p.n == 1 && !p.has_classes && (!p.pickles || p.source == &data_cifar);
   CVY_REQUIRE(
-      is_only, CVY_E_FORMAT, "%s is no data set itself; %s: %s%s%s", dir,
+      is_only, CVY_E_FORMAT, "%s is not a data set itself; %s: %s%s%s", dir,
       p.n > 1 ? "several are in it, name one of these" : "one is in it beside others that may be meant, name it",
       cvy_text_get(&p.list), p.pickles ? "; " : "", cvy_text_get(&cure));
   cvy_log_info("%s: the data set in it, %s, is read", dir, p.first);

@@ -296,7 +296,7 @@ static cvy_status refuse_class(const cvy_folder *f, const char *full, const char
   return CVY_E_FORMAT;
 }
 
-/* Classes whose names are all those of parts would train a network that tells the parts from each other. */
+/* Classes whose names are all those of parts would train a network that distinguishes the parts. */
 static cvy_status refuse_part_names(const char *full, const names *classes) {
   cvy_status status = CVY_OK;
   cvy_text list = {0};
@@ -324,7 +324,7 @@ static cvy_status list_set(cvy_folder *f, const char *below, int set, const char
   CVY_TRY(read_folders(f, below, &classes));
   CVY_REQUIRE(classes.n > 0, CVY_E_FORMAT, "%s has no folders: expected one for each class, with its pictures in it",
               full);
-  CVY_REQUIRE(classes.n <= CVY_MAX_CLASSES, CVY_E_FORMAT, "%s has %zu folders: at most %d classes are possible", full,
+  CVY_REQUIRE(classes.n <= CVY_MAX_CLASSES, CVY_E_FORMAT, "%s has %zu folders; expected at most %d classes", full,
               classes.n, CVY_MAX_CLASSES);
   if (set == CVY_SET_OF_TRAIN) {
     CVY_TRY(refuse_part_names(full, &classes));

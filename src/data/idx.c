@@ -74,7 +74,7 @@ static cvy_status next_member(source *s) {
     return CVY_OK;
   }
   CVY_REQUIRE(s->z.avail_in >= 2 && s->z.next_in[0] == 0x1f && s->z.next_in[1] == 0x8b, CVY_E_FORMAT,
-              "%s: %llu bytes from offset %llu on, behind the end of the gzip data, are no gzip data", s->path,
+              "%s: %llu bytes from offset %llu on, behind the end of the gzip data, are not gzip data", s->path,
               (unsigned long long)(s->file_bytes - (s->read_bytes - s->z.avail_in)),
               (unsigned long long)(s->read_bytes - s->z.avail_in));
   CVY_REQUIRE(inflateReset(&s->z) == Z_OK, CVY_E_MEMORY, "cannot inflate %s: %s", s->path,
@@ -126,7 +126,7 @@ static cvy_status open_source(source *s, const char *path) {
   } else {
     const size_t length = strlen(path);
     CVY_REQUIRE(length < 3 || strcmp(path + length - 3, ".gz") != 0, CVY_E_FORMAT,
-                "%s is no gzip file: it has %llu bytes and does not begin with 1f 8b", path,
+                "%s is not a gzip file: it has %llu bytes and does not begin with 1f 8b", path,
                 (unsigned long long)s->file_bytes);
   }
 fail:
@@ -152,7 +152,7 @@ static cvy_status read_header(source *s, int min_rank, int max_rank, cvy_idx *id
               s->path, head[0], head[1], head[2], head[3]);
   idx->elem_bytes = head[2] == TYPE_SHORT ? 2 : 1;
   CVY_REQUIRE(head[3] >= min_rank && head[3] <= max_rank, CVY_E_FORMAT,
-              "%s: %d dimensions at offset 3, expected were %d%s%.0d", s->path, head[3], min_rank,
+              "%s: %d dimensions at offset 3; expected %d%s%.0d", s->path, head[3], min_rank,
               min_rank < max_rank ? " to " : "", min_rank < max_rank ? max_rank : 0);
   idx->rank = head[3];
   *header_bytes = 4 + 4 * (size_t)idx->rank;

@@ -120,7 +120,7 @@ static cvy_status load_set(const char *dir, int set, dataset *d, char label_path
   CVY_TRY(read_labels(label_path, images->dims[0], path, &labels, label_bytes));
   const int h = images->dims[1], w = images->dims[2], c = images->rank == 4 ? images->dims[3] : 1;
   CVY_REQUIRE(h <= CVY_MAX_SIDE && w <= CVY_MAX_SIDE && c <= CVY_MAX_SIDE, CVY_E_FORMAT,
-              "%s: images of %dx%dx%d, at most %d in each direction are possible", path, h, w, c, CVY_MAX_SIDE);
+              "%s: images of %dx%dx%d; expected at most %d in each direction", path, h, w, c, CVY_MAX_SIDE);
   CVY_REQUIRE(set == CVY_SET_OF_TRAIN || (h == d->h && w == d->w && c == d->c), CVY_E_FORMAT,
               "%s: test images are %dx%dx%d, the training images %dx%dx%d", path, h, w, c, d->h, d->w, d->c);
   d->h = h;
@@ -158,7 +158,8 @@ static void close_files(dataset *d) {
 
 /* ---- class names ---- */
 
-/* The labels of Fashion-MNIST's first training images tell it from every other data set under the same file names; the
+/* The labels of Fashion-MNIST's first training images distinguish it from every other data set under the same file
+ * names; the
  * classes of handwritten digits are numbers, as they are without names. */
 static const uint8_t fashion_labels[] = {9, 0, 0, 3, 0, 2, 7, 2, 5, 5, 0, 9, 5, 5, 7, 9, 1, 0, 6, 4, 3, 1, 4, 8};
 static const char *const fashion_names[] = {"t-shirt", "trouser", "pullover", "dress", "coat",

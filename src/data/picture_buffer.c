@@ -42,7 +42,7 @@ void cvy_picture_gate_end(cvy_picture_gate *gate) {
 bool cvy_picture_enter(cvy_picture *picture, uint64_t h, uint64_t w, char why[CVY_PICTURE_WHY]) {
   cvy_picture_gate *const gate = picture->gate;
   if (!(h > 0 && w > 0 && h <= INT32_MAX && w <= INT32_MAX && h * w <= CVY_PICTURE_MOST_PIXELS)) {
-    snprintf(why, CVY_PICTURE_WHY, "it claims %" PRIu64 "x%" PRIu64 " pixels, 1 to %d together are possible", h, w,
+    snprintf(why, CVY_PICTURE_WHY, "it claims %" PRIu64 "x%" PRIu64 " pixels; expected 1 to %d together", h, w,
              CVY_PICTURE_MOST_PIXELS);
     return false;
   }

@@ -9,7 +9,8 @@
 #include "src/data/picture_decode.h"
 #include "src/data/resize.h"
 
-/* How a picture becomes the network's input: as in training where the facts tell it, else in the way that fits a shape
+/* How a picture becomes the network's input: as in training if the metadata describe it, else in the way that fits a
+ * shape
  * like the network's: a square is the middle of the picture. */
 static cvy_data_params size_of(const cvy_model_info *info) {
   if (info->size_h || info->size_w) return (cvy_data_params){.size_h = info->size_h, .size_w = info->size_w};

@@ -49,11 +49,11 @@ static cvy_status read_file(const char *path, lane *l, char why[CVY_PICTURE_WHY]
   if (fd < 0) {
     const int error = errno;
     const bool dangles = error == ENOENT && lstat(path, &info) == 0;
-    snprintf(why, CVY_PICTURE_WHY, "%s", dangles ? "it is a link to a file that is not there" : strerror(error));
+    snprintf(why, CVY_PICTURE_WHY, "%s", dangles ? "it is a link to a missing file" : strerror(error));
     return CVY_E_FORMAT;
   }
   if (fstat(fd, &info) != 0) snprintf(why, CVY_PICTURE_WHY, "%s", strerror(errno));
-  else if (!S_ISREG(info.st_mode)) snprintf(why, CVY_PICTURE_WHY, "it is no plain file");
+  else if (!S_ISREG(info.st_mode)) snprintf(why, CVY_PICTURE_WHY, "it is not a regular file");
   else if (info.st_size > CVY_PICTURE_MOST_BYTES)
     snprintf(why, CVY_PICTURE_WHY, "it has %lld bytes, at most %d are read", (long long)info.st_size,
              CVY_PICTURE_MOST_BYTES);
@@ -141,8 +141,8 @@ static void note_other(job *j, size_t i) {
 
 static cvy_status refuse_sizes(const cvy_folder *f, size_t one, int h, int w, size_t other, int other_h, int other_w) {
   cvy_log_error(
-      "pictures have different sizes: %s/%s has %dx%d, %s/%s has %dx%d (height x width); --size N resizes the "
-      "shorter side to N and takes the middle, --size HxW makes all of them H x W",
+      "pictures have different sizes: %s/%s has %dx%d, %s/%s has %dx%d (height x width); --size N resizes the shorter "
+      "side to N and crops the centre, --size HxW resizes all to H x W",
       f->dir, f->items[one].path, h, w, f->dir, f->items[other].path, other_h, other_w);
   return CVY_E_ARGUMENT;
 }

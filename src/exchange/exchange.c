@@ -33,7 +33,7 @@ struct cvy_exchange {
   bool running, ended; /* the thread was started; it has returned: with the roster's lock */
 };
 
-/* Gradients of the step cross to the host, and weights back. */
+/* True if gradients of the step are sent to the host, and weights back. */
 static bool crosses(const cvy_exchange *x, const cvy_step *step) { return step->lone < 0 && !x->params.no_sync; }
 
 /* Updates wait for the whole gradient. */
@@ -74,7 +74,7 @@ static bool wants_weights(cvy_exchange *x, int i) {
   return wants;
 }
 
-/* This thread alone takes lost devices out, so the memory is there until the parcel has been given. */
+/* Only this thread removes lost devices, so the memory is valid until the parcel has been sent. */
 static float *stage_of(cvy_exchange *x, int i, int parcel, long step) {
   return cvy_roster_fns(x->roster, i)->stage(cvy_roster_device(x->roster, i), parcel, step);
 }
@@ -105,7 +105,7 @@ static void update_from_sum(cvy_exchange *x, const cvy_step *step, int bucket, f
   update_bucket(x, step, bucket, sum, 1, false, scale);
 }
 
-/* The ledger's next generation of the parcel; with a limit for the gradient's norm its sum alone. */
+/* The ledger's next generation of the parcel; with a limit for the gradient's norm only its sum. */
 static void update(cvy_exchange *x, const cvy_step *step, int parcel, int n_parts) {
   const cvy_layout *const l = cvy_ledger_layout(x->ledger);
   if (parcel == l->n_buckets) {
@@ -180,7 +180,7 @@ static cvy_status finish_norm(cvy_exchange *x, const cvy_step *step) {
   const cvy_layout *const l = cvy_ledger_layout(x->ledger);
   const cvy_norm_result norm = cvy_grad_norm_finish(x->norm, x->params.norm.clip);
   x->grad_norm = cvy_norm_length(&norm.squares);
-  for (int b = l->n_buckets - 1; clips(x) && b >= 0; b--) { /* forward needs the last one first */
+  for (int b = l->n_buckets - 1; clips(x) && b >= 0; b--) { /* the forward pass first needs the last one */
     const uint64_t since = cvy_timeline_now(x->timeline);
     update_from_sum(x, step, b, norm.scale);
     cvy_timeline_work(x->timeline, CVY_WORK_UPDATE, -1, b, step->number, since);
@@ -232,7 +232,7 @@ fail:
   return status;
 }
 
-/* Called before the step's update counts: a device may hang when the thread asks for its times. */
+/* Called before the step's update is applied, since a device may hang in the call for its times. */
 static void fetch_times(cvy_exchange *x) {
   for (int i = 0; x->timeline && i < x->n; i++) {
     if (cvy_roster_is(x->roster, i, CVY_WORKING) && cvy_roster_enter(x->roster, i)) {
@@ -286,7 +286,7 @@ static cvy_status check_loss(const cvy_exchange *x, const cvy_step *step, double
   cvy_status status = CVY_OK;
   const bool fine = isfinite(loss) || x->params.allow_nan;
   CVY_REQUIRE(fine || step->number > 0, CVY_E_NOT_FINITE,
-              "the loss of step 0 is %g, before the first update: the weights that training began with overflow", loss);
+              "the loss of step 0 is %g, before the first update: the initial weights overflow", loss);
   CVY_REQUIRE(fine, CVY_E_NOT_FINITE,
               "the loss of step %ld is %g at learning rate %g: training has diverged; a smaller learning rate usually "
               "helps",
@@ -295,7 +295,7 @@ fail:
   return status;
 }
 
-/* The step counts: its update becomes the truth, and the caller gets its result. */
+/* Finishes the step: its update becomes the current generation, and the caller gets its result. */
 static cvy_status count_step(cvy_exchange *x, cvy_step *step, const cvy_chain_sums *total, double *ms) {
   cvy_status status = CVY_OK;
   const double loss = cvy_unsigned_nan(total->loss / step->n);
@@ -341,18 +341,18 @@ static cvy_status sum_up_step(cvy_exchange *x, cvy_step *step, cvy_chain_sums *t
   *total = (cvy_chain_sums){.correct = correct};
   for (int i = 0; i < n_losses; i++) total->loss += x->losses[i];
   fetch_times(x);
-  /* all workers have posted their results: nothing in these tasks can still fail */
+  /* all workers have posted their results, so these tasks can no longer fail */
   cvy_ring_await_step(x->params.ring, step);
 fail:
   return status;
 }
 
-/* On a failure the truth has not advanced, so the team can do the step again without a device that failed. */
+/* On a failure the generation has not advanced, so the team can repeat the step without the failed device. */
 static cvy_status finish_step(cvy_exchange *x, cvy_step *step, double *ms) {
   cvy_status status = CVY_OK;
   const uint64_t since = cvy_timeline_now(x->timeline);
   cvy_chain_sums total;
-  memset(x->staged, 0, (size_t)x->n * sizeof *x->staged); /* a step that broke off may have left some */
+  memset(x->staged, 0, (size_t)x->n * sizeof *x->staged); /* an aborted step may have left some */
   CVY_TRY(cvy_results_reserve(x->params.results));
   if (x->chain) CVY_TRY(exchange_in_fleet(x, step, &total));
   else CVY_TRY(sum_up_step(x, step, &total));
@@ -362,13 +362,13 @@ fail:
   return status;
 }
 
-/* A step that was broken off here, but that the nodes of the fleet have agreed to count. */
+/* A step that was aborted here, but that the nodes of the fleet have agreed to commit. */
 static cvy_status count_agreed(void *exchange, const cvy_chain_sums *total) {
   cvy_exchange *const x = exchange;
   cvy_step *const step = cvy_ring_oldest(x->params.ring);
   double ms = 0;
   const cvy_status status = count_step(x, step, total, &ms);
-  step->again = true; /* its time is no usual one */
+  step->again = true; /* its time is not representative */
   cvy_ring_finish(x->params.ring, status, ms);
   return status;
 }
@@ -476,7 +476,7 @@ cvy_status cvy_exchange_replace(void *exchange) {
   return status;
 }
 
-/* Devices may still read or write the memory of steps that were broken off. */
+/* Devices may still access the memory of aborted steps. */
 static void clear_steps(cvy_exchange *x) {
   cvy_ring_await_steps(x->params.ring);
   for (int i = 0; cvy_ring_under_way(x->params.ring) > 0 && i < x->n; i++)
@@ -487,7 +487,7 @@ void cvy_exchange_stop(cvy_exchange *x) {
   if (x->chain) cvy_chain_stop(x->chain); /* the exchange thread may be waiting for other nodes */
   cvy_ring_stop(x->params.ring);
   cvy_roster_lock(x->roster);
-  while (x->running && !x->ended) cvy_roster_wait(x->roster); /* the watchdog may put another thread in its place */
+  while (x->running && !x->ended) cvy_roster_wait(x->roster); /* the watchdog may replace the thread */
   const bool join = x->running;
   x->running = false;
   cvy_roster_unlock(x->roster);

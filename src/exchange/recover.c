@@ -10,7 +10,7 @@ struct cvy_recovery {
   int n;            /* devices */
   int *share_max;   /* of each device, in the attempt under way */
   int *full;        /* shares of a full batch, for events */
-  bool *agreed;     /* in a fleet: which of its devices are there */
+  bool *agreed;     /* in a fleet: its devices that are not lost */
   cvy_lost_member *lost;
   int n_lost; /* in all attempts of this recovery */
   cvy_lost_node nodes[CVY_NODES_MOST];
@@ -61,14 +61,14 @@ static void say_lost(const cvy_recovery *r, const cvy_lost_member *lost, int lef
                 more        ? ""
                 : left == 0 ? "; it was the last one"
                 : ends      ? ""
-                : left == 1 ? "; the team goes on without it, on 1 device"
-                            : "; the team goes on without it");
+                : left == 1 ? "; the team continues without it, on 1 device"
+                            : "; the team continues without it");
   if (more || ends || left == 0) return;
   if (left > 1) cvy_log_error("%d devices are left", left);
   if (r->params.packed)
     cvy_log_warning(
-        "exchange bf16: what rounding had left of the gradients, less than one step's worth of their last bits, "
-        "is dropped on all devices");
+        "exchange bf16: the residuals of the gradients, less than one step's rounding errors, are dropped on all "
+        "devices");
 }
 
 static void forget_messages(const cvy_recovery *r, int i) {
@@ -84,7 +84,7 @@ static cvy_status close_lost(void *device, void *task) {
   return CVY_OK;
 }
 
-/* Called with the new shares in r->full, before the halt is lifted: the caller finds the events when its wait ends. */
+/* Called with the new shares in r->full before the halt ends: the caller finds the events when its wait ends. */
 static void tell_lost(cvy_recovery *r) {
   for (int i = 0; i < r->n_nodes; i++) {
     r->nodes[i].shares = r->full;
@@ -108,7 +108,7 @@ static void tell_lost(cvy_recovery *r) {
   r->n_lost = 0;
 }
 
-/* News of other nodes that comes from here on halts the team again. */
+/* Later news of other nodes halts the team again. */
 static bool may_restart(void *recovery) {
   cvy_recovery *const r = recovery;
   if (r->chain && cvy_chain_has_news(r->chain)) return false;
@@ -127,8 +127,8 @@ static void end_run(cvy_recovery *r, cvy_status status) {
   cvy_roster_unlock(r->roster);
 }
 
-/* Takes devices that failed out of the team. False: the run has ended. In a fleet that a loss ends, this node first
- * agrees with the others (see agree). */
+/* Removes failed devices from the team. False: the run has ended. In a fleet that a loss ends, this node first agrees
+ * with the others (see agree). */
 static bool take_out(cvy_recovery *r) {
   int n_lost, left;
   cvy_lost_member *const leaving = r->lost + r->n_lost;
@@ -171,7 +171,7 @@ static cvy_status refill(void *device, void *task) {
   CVY_TRY(fns->plan(device, r->share_max[i], cvy_shares_is_lone(r->params.shares, i), true, false));
   if (!cvy_ledger_is_initialised(r->params.ledger)) return CVY_OK;
   CVY_TRY(fns->put(device, &truth));
-  CVY_TRY(fns->put_residual(device, NULL)); /* drops the residuals of the step that broke off and of later ones */
+  CVY_TRY(fns->put_residual(device, NULL)); /* drops the residuals of the aborted step and of later ones */
 fail:
   return status;
 }
@@ -182,7 +182,7 @@ static const char *how_lost(cvy_link_news how) {
   return how == CVY_LINK_SILENT ? "it does not answer" : how == CVY_LINK_LEFT ? "it has left" : "its process has ended";
 }
 
-/* Notes the nodes that are there no more. `ends`: the run ends by that. Returns how many. */
+/* Records the lost nodes. `ends`: this ends the run. Returns their number. */
 static int note_lost_nodes(cvy_recovery *r, bool ends) {
   const cvy_fleet *const fleet = r->params.fleet;
   const int left = __builtin_popcountll(cvy_fleet_view(fleet)), before = r->n_nodes;
@@ -196,15 +196,15 @@ static int note_lost_nodes(cvy_recovery *r, bool ends) {
                                            .n_left = left};
     const cvy_lost_node *const lost = &r->nodes[r->n_nodes++];
     cvy_log_error("node %d (%s) is lost in step %ld: %s; %s", rank, lost->name, lost->step, lost->reason,
-                  ends        ? "the run ends, as was asked for"
-                  : left == 1 ? "this node goes on alone"
-                              : "the fleet goes on without it");
+                  ends        ? "the run ends (--on-device-loss stop)"
+                  : left == 1 ? "this node continues alone"
+                              : "the fleet continues without it");
   }
   return r->n_nodes - before;
 }
 
-/* With fault_stops a loss ends the run on all nodes after the same step: a node that has lost a device tells the others
- * so, and all see that a node is lost. */
+/* With fault_stops a loss ends the run on all nodes after the same step: a node that has lost a device notifies the
+ * others, and all nodes see the loss of a node. */
 static cvy_status agree(cvy_recovery *r, cvy_count_fn *count, void *user) {
   cvy_status status = CVY_OK;
   cvy_chain_sums total;
@@ -222,7 +222,7 @@ static cvy_status agree(cvy_recovery *r, cvy_count_fn *count, void *user) {
       return CVY_E_INTERRUPTED;
     }
     if (stopper >= 0 && stopper != cvy_fleet_rank(fleet))
-      cvy_log_error("node %d (%s) has lost a device in step %ld; the run ends, as was asked for", stopper,
+      cvy_log_error("node %d (%s) has lost a device in step %ld; the run ends (--on-device-loss stop)", stopper,
                     cvy_fleet_name(fleet, stopper), cvy_ring_finished(r->params.ring));
     return r->fault != CVY_OK ? r->fault : CVY_E_DEVICE;
   }
@@ -234,12 +234,10 @@ fail:
 static void say_redone(const cvy_recovery *r) {
   const long first = cvy_ring_truth(r->params.ring);
   const int n = cvy_ring_to_redo(r->params.ring);
-  if (n > 0)
-    cvy_log_info("steps %ld to %ld are done again: only a device that has stopped has their weights", first,
-                 first + n - 1);
+  if (n > 0) cvy_log_info("steps %ld to %ld are repeated: only a lost device has their weights", first, first + n - 1);
 }
 
-/* One attempt to go on with the devices that are left. *again: one of them has failed at it. */
+/* One attempt to continue with the remaining devices. *again: one of them has failed in it. */
 static cvy_status go_on(cvy_recovery *r, cvy_count_fn *count, void *user, bool *again) {
   cvy_status status = CVY_OK;
   bool good = true;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * Going on without devices that failed. With the team halted, the exchange thread takes them out, empties the others'
- * queues, gives every device the newest complete generation of the state, and begins the steps under way anew with
- * shares for those that are left. The ledger applies a step only as a whole, so no step is applied twice or half. Steps
- * that the ledger lacks because a lone device did them are redone first (journal.h).
+ * Recovery from failed devices. With the team halted, the exchange thread removes them, drains the others' queues,
+ * sends every device the newest complete generation of the state, and restarts the steps under way with shares for the
+ * remaining devices. The ledger applies a step only as a whole, so no step is applied twice or in part. Steps that only
+ * a lost lone device has are repeated first (journal.h).
  *
- * In a fleet all nodes do this when one of them loses a device, or is lost itself; before they go on, or end together,
- * they agree on who is left, and whether the oldest step under way counts (chain.h). */
+ * In a fleet all nodes do this when one of them loses a device, or is lost itself; before they continue, or end
+ * together, they agree on the remaining nodes, and whether the oldest step under way is committed (chain.h). */
 #ifndef CVY_EXCHANGE_RECOVER_H
 #define CVY_EXCHANGE_RECOVER_H
 
@@ -16,10 +16,9 @@ typedef struct cvy_recovery cvy_recovery;
  * are borrowed for its life, and so is the chain of a fleet (else NULL). CVY_E_MEMORY. */
 cvy_status cvy_recovery_create(const cvy_exchange_params *params, cvy_chain *chain, cvy_recovery **out);
 void cvy_recovery_destroy(cvy_recovery **recovery);
-/* The nodes of a fleet have agreed that the oldest step under way, which broke off here, counts. */
+/* The nodes of a fleet have agreed to commit the oldest step under way, which was aborted here. */
 typedef cvy_status cvy_count_fn(void *user, const cvy_chain_sums *total);
-/* [exchange thread] With the team halted: takes out devices that failed and begins the steps under way anew, or ends
- * the run. */
+/* [exchange thread] With the team halted: removes failed devices and restarts the steps under way, or ends the run. */
 void cvy_recover(cvy_recovery *recovery, cvy_count_fn *count, void *user);
 /* [worker task; arg: the recovery] Removes the steps under way from the device: drains its queues as far as it still
  * can, and releases the events that wait for it, also on a failure. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * What a step sends through the chain: its parcels as units, in the order in which they cross, each with the sum of the
+ * The data that a step sends through the chain: its parcels as units, in the order of sending, each with the sum of the
  * nodes so far, in pieces.
  *
- * Threads: the chain's counts say who may touch which unit (chain.c); nothing here has a lock. */
+ * Threads: the chain's counts determine which thread may access a unit (chain.c); this file has no lock. */
 #ifndef CVY_FLEET_CHAIN_UNITS_H
 #define CVY_FLEET_CHAIN_UNITS_H
 

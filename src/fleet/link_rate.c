@@ -84,8 +84,8 @@ fail:
   return status;
 }
 
-/* A slow link carries few pieces, and the first ones find its queues empty: only time tells. Of many pieces the middle
- * is what is seen, and a tenth of the time will do. */
+/* A slow link carries few pieces, and the first ones find its queues empty, so it needs the whole time. With many
+ * pieces the median is used, and a tenth of the time suffices. */
 static bool is_enough(int pieces, double seconds, double least_s) {
   return pieces == MOST_PIECES || seconds >= (pieces >= MANY_PIECES ? 0.1 * least_s : least_s);
 }

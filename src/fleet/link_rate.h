@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * How fast the links of a fleet are, for messages of UP and DOWN as steps send them (chain.h). The links are measured
- * one after the other, from node 0 on. No team may use the fleet meanwhile.
+ * Measures the rates of a fleet's links for messages of UP and DOWN as in steps (chain.h). The links are measured one
+ * after the other, from node 0 on. No team may use the fleet meanwhile.
  *
  *   latency   a small message goes up and comes back: half of the middle time
  *   rates     messages of CVY_LINK_RATE_PIECE bytes in a row, as seen by the node that takes them, from the end of the

@@ -66,7 +66,7 @@ static void note_message(cvy_membership *a, int from, const message *m) {
   facts.round = a->round;
   const char *why = cvy_standing_wrong(m, &facts);
   const bool asks = cvy_fleet_has(a->fleet, from) && m->round > a->round;
-  if (!why && asks && ++a->asks[from] > ASKS_MOST) why = "asks for round after round, in which nothing gets done";
+  if (!why && asks && ++a->asks[from] > ASKS_MOST) why = "requests rounds without progress";
   if (!why) {
     a->inbox[from] = *m;
     a->fresh[from] = true;
@@ -148,8 +148,8 @@ static message standing_of(const cvy_membership *a, const cvy_standing *own) {
   return m;
 }
 
-/* Tells all others: those in the view have to answer, and those that are not learn that the fleet goes on without
- * them. A node that is lost meanwhile is news of its own. */
+/* Sends to all others: those in the view must answer, and those outside learn that the fleet continues without them.
+ * The loss of a node meanwhile is further news. */
 static void say(cvy_membership *a, const message *m) {
   const int self = cvy_fleet_rank(a->fleet);
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
@@ -178,7 +178,7 @@ static void take_message(cvy_membership *a, int r, bool *changed) {
   }
   if (m->round < a->round) return;
   if (!cvy_standing_done_fits(m->done, a->counted)) {
-    cvy_link_refuse(cvy_fleet_link(a->fleet), r, "sent a standing with work done that it cannot have done");
+    cvy_link_refuse(cvy_fleet_link(a->fleet), r, "sent a standing with impossible progress");
     return; /* its loss is news */
   }
   a->claimed |= m->ended;
@@ -303,9 +303,9 @@ cvy_status cvy_membership_meet(cvy_membership *a, const cvy_standing *own, cvy_s
   cvy_roster_unlock(a->roster);
   if (stopping) return CVY_E_INTERRUPTED;
   CVY_REQUIRE(enough || !(a->outs & before), CVY_E_DEVICE,
-              "the other nodes have gone on without this one: it did not answer them in time");
+              "the other nodes have continued without this one: it did not answer in time");
   CVY_REQUIRE(enough, CVY_E_DEVICE,
-              "too few of the other nodes answer: they may be going on without this one, so it ends here");
+              "too few of the other nodes answer: they may have continued without this one, so it ends");
   settle(a, agreed);
   cvy_fleet_set_view(a->fleet, a->view);
   cvy_fleet_renew(a->fleet, a->round);

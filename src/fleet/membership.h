@@ -16,7 +16,7 @@
  * Each message is looked at before it counts (standing.h). No node is believed alone: that a third one has ended
  * counts once this node's own link has lost that one, too (where it makes a difference, the meeting waits for that);
  * and a node that goes on without this one is lost to it, no more. But views shrink on the word of one node, since
- * no receiver can tell a link that is cut from a lie: SECURITY.md lists what nodes trust each other with.
+ * no receiver can distinguish a cut link from a lie: SECURITY.md lists what nodes trust each other with.
  *
  * A node that has left in order (link.h) has no operation under way, and does not halt the team: one that still needs
  * it finds that out when it sends to it or waits for it. In a meeting its last word counts: a node that has heard all

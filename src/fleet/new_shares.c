@@ -100,12 +100,12 @@ static cvy_status take_proposal(cvy_new_shares *s, bool *better) {
   if (!*better) return CVY_OK;
   for (int i = 0; i < s->n; i++) {
     CVY_REQUIRE(s->proposed[i] >= 0 && s->proposed[i] <= batch, CVY_E_MISMATCH,
-                "the head proposes a share of %d for device %d: expected 0 to %d, the batch", (int)s->proposed[i], i,
+                "the head proposes a share of %d for device %d; expected 0 to %d, the batch", (int)s->proposed[i], i,
                 batch);
     s->wanted[i] = s->proposed[i];
     sum += s->proposed[i];
   }
-  CVY_REQUIRE(sum == batch, CVY_E_MISMATCH, "the head proposes shares of %lld samples: expected %d, the batch",
+  CVY_REQUIRE(sum == batch, CVY_E_MISMATCH, "the head proposes shares of %lld samples; expected %d, the batch",
               (long long)sum, batch);
 fail:
   return status;

@@ -7,8 +7,8 @@
  *   plan   Each node plans its devices for them. If one of them is short of memory, all nodes plan for the old shares
  *          again.
  *
- * The nodes meet, and tell each other what became of the plans, by an operation of the chain: it is done on all nodes
- * that are left, or on none. When a node or a device is lost meanwhile, those that are left do it again. So all nodes
+ * The nodes meet and exchange the outcome of the plans by an operation of the chain, which is done on all remaining
+ * nodes or on none. When a node or a device is lost meanwhile, those that are left do it again. So all nodes
  * have the same shares in each step. */
 #ifndef CVY_FLEET_NEW_SHARES_H
 #define CVY_FLEET_NEW_SHARES_H

@@ -18,7 +18,7 @@ static cvy_status take_all(cvy_fleet *f, int next, char *all, size_t bytes, size
   CVY_REQUIRE(came, CVY_E_MEMORY, "out of host memory for %zu bytes of all nodes", bytes);
   CVY_TRY(cvy_fleet_explain(f, next, cvy_fleet_take(f, next, CVY_LINK_DOWN, came, bytes)));
   if (memcmp(came, all, so_far) != 0)
-    CVY_TRY(cvy_fleet_refuse(f, next, "sends back other words of the nodes before it than it was sent"));
+    CVY_TRY(cvy_fleet_refuse(f, next, "sends back changed messages of the nodes before it"));
   memcpy(all + so_far, came + so_far, bytes - so_far);
 fail:
   cvy_free(came);
@@ -79,7 +79,7 @@ cvy_status cvy_fleet_spread(cvy_fleet *f, void **data, size_t *bytes, size_t mos
     *data = NULL;
     CVY_TRY(cvy_fleet_explain(f, previous, cvy_fleet_take(f, previous, CVY_LINK_UP, &size, sizeof size)));
     if (size > most)
-      CVY_TRY(cvy_fleet_refuse(f, previous, "sends %llu bytes for all nodes, where at most %zu are right",
+      CVY_TRY(cvy_fleet_refuse(f, previous, "sends %llu bytes for all nodes; expected at most %zu",
                                (unsigned long long)size, most));
     CVY_TRY(take_pieces(f, previous, data, size));
     *bytes = size;
@@ -117,7 +117,7 @@ cvy_status cvy_fleet_gather_texts(cvy_fleet *f, const char *own, char ***out) {
       cvy_fleet_gather(f, lengths, (size_t)size * sizeof *lengths, (size_t)rank * sizeof *lengths, sizeof *lengths));
   for (int r = 0; r < size; r++) {
     if (lengths[r] > TEXT_MOST)
-      CVY_TRY(cvy_fleet_refuse(f, r, "has a text of %llu bytes for the other nodes, where at most %d are right",
+      CVY_TRY(cvy_fleet_refuse(f, r, "has a text of %llu bytes for the other nodes; expected at most %d",
                                (unsigned long long)lengths[r], TEXT_MOST));
     before += r < rank ? lengths[r] : 0;
     all += lengths[r];
@@ -142,7 +142,7 @@ cvy_status cvy_fleet_read_json(cvy_fleet *f, int r, const char *text, json_t **o
   cvy_status status = CVY_OK;
   *out = NULL;
   if (cvy_json_count_values(text, strlen(text)) <= VALUES_MOST) CVY_TRY(cvy_json_read(text, JSON_DECODE_ANY, out));
-  if (!*out) CVY_TRY(cvy_fleet_refuse(f, r, "sends a text that is no JSON, or too much of it: %.200s", text));
+  if (!*out) CVY_TRY(cvy_fleet_refuse(f, r, "sends a text that is not JSON, or too much of it: %.200s", text));
 fail:
   return status;
 }
@@ -159,7 +159,7 @@ cvy_status cvy_fleet_gather_list(cvy_fleet *f, const char *own, char **out) {
     const size_t n = strlen(texts[r]);
     CVY_TRY(cvy_fleet_read_json(f, r, texts[r], &list));
     if (!json_is_array(list) || texts[r][0] != '[' || texts[r][n - 1] != ']')
-      CVY_TRY(cvy_fleet_refuse(f, r, "sends no list: %.200s", texts[r]));
+      CVY_TRY(cvy_fleet_refuse(f, r, "sends a text that is not a list: %.200s", texts[r]));
     if (json_array_size(list) > 0) cvy_text_add(&all, "%s%.*s", all.size > 1 ? "," : "", (int)(n - 2), texts[r] + 1);
     json_decref(list);
     list = NULL;

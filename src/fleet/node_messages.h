@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * What the nodes of a fleet tell each other before they train. All of these functions are collective: every node calls
- * them in the same order, and a node that is lost meanwhile ends the opening.
+ * Messages of the nodes of a fleet before training. All of these functions are collective: every node calls them in the
+ * same order, and the loss of a node ends the opening.
  *
- * A node sends up what it and those before it have, and gets all pieces back from the node behind it. No node is
- * believed what it says of this one or of those before it: a piece that comes back changed loses the node that sends
- * it. Every length has a limit, and memory for it is taken as bytes come. Texts are as the nodes have sent them, and
- * become plain (base/text.h) where they are printed.
+ * A node sends up its piece and those of the nodes before it, and gets all pieces back from the next node. A node that
+ * sends back a changed piece is lost. Every length has a limit, and memory is allocated as bytes arrive. Texts are
+ * unchanged; control characters are replaced (base/text.h) when they are printed.
  *
  * CVY_E_IO: a node was lost, or refused for what it has sent (logged). CVY_E_MEMORY. */
 #ifndef CVY_FLEET_NODE_MESSAGES_H
@@ -16,7 +15,7 @@
 struct json_t;
 
 /* Each node fills in its own piece of `data`, [own_at, own_at + own_bytes), before the call; after it all nodes have
- * all pieces, in the order of their places. */
+ * all pieces, in the order of their indices. */
 cvy_status cvy_fleet_gather(cvy_fleet *fleet, void *data, size_t bytes, size_t own_at, size_t own_bytes);
 /* The head's bytes for all nodes, at most so many: on the head *data and *bytes are given; on the others *data becomes
  * the caller's (cvy_free), NULL with no bytes. */

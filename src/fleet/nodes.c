@@ -86,7 +86,7 @@ int cvy_fleet_next(const cvy_fleet *f) {
 cvy_status cvy_fleet_explain(cvy_fleet *f, int with, cvy_status status) {
   if (status == CVY_E_INTERRUPTED) {
     f->missed = true;
-    cvy_log_error("node %d (%s) does not answer any more: it has ended, was refused, or the link to it is cut", with,
+    cvy_log_error("node %d (%s) does not answer any more: it has ended, was refused, or its link is cut", with,
                   cvy_fleet_name(f, with));
     status = CVY_E_IO;
   }
@@ -112,7 +112,7 @@ cvy_status cvy_fleet_refuse_others(cvy_fleet *f, uint64_t nodes) {
   if (nodes == 0) return CVY_OK;
   if (nodes & cvy_view_bit(f->link->rank) || !f->meets_again) return CVY_E_MISMATCH;
   for (int r = 0; r < f->link->size; r++)
-    if (nodes & cvy_view_bit(r)) (void)cvy_fleet_refuse(f, r, "would do something else than node 0, and is refused");
+    if (nodes & cvy_view_bit(r)) (void)cvy_fleet_refuse(f, r, "has other settings than node 0, and is refused");
   return CVY_E_IO;
 }
 
@@ -157,8 +157,8 @@ static cvy_status take_devices(cvy_fleet *f, const char *noted) {
     CVY_TRY(cvy_fleet_read_json(f, r, f->noted[r], &list));
     CVY_TRY(cvy_described_devices(list, described ? f->devices[r] : 0, &plain));
     if (!plain)
-      CVY_TRY(cvy_fleet_refuse(f, r, "describes its %d devices otherwise than a node does: %.200s", f->devices[r],
-                               f->noted[r]));
+      CVY_TRY(
+          cvy_fleet_refuse(f, r, "describes its %d devices in an unexpected form: %.200s", f->devices[r], f->noted[r]));
     cvy_free(f->noted[r]);
     f->noted[r] = plain;
     json_decref(list);
@@ -179,7 +179,8 @@ cvy_status cvy_fleet_gather_devices(cvy_fleet *f, int own, const char *noted) {
     if (counts[r] < 1 || counts[r] > CVY_FLEET_DEVICES)
       CVY_TRY(cvy_fleet_refuse(f, (int)r, "has %d devices: expected 1 to %d", counts[r], CVY_FLEET_DEVICES));
     if ((f->shrinks & cvy_view_bit((int)r)) && counts[r] >= f->devices[r])
-      CVY_TRY(cvy_fleet_refuse(f, (int)r, "opens its devices anew and has %d of them: expected less than the %d before",
+      CVY_TRY(cvy_fleet_refuse(f, (int)r,
+                               "opens its devices again and has %d of them; expected fewer than the previous %d",
                                counts[r], f->devices[r]));
     f->devices[r] = counts[r];
   }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * A fleet: the nodes that train one network together, one process on each machine, in a chain by rank. A node's
- * neighbours are the nearest nodes that are there; the head is the first of them. The order of all devices is node by
- * node, and in each node the team's.
+ * neighbours are the nearest nodes that are not lost; the head is the first of them. The order of all devices is node
+ * by node, and in each node the team's.
  *
- * The link carries messages (link/link.h); the fleet knows who is there and who has which devices. In the opening,
- * until a team trains, the nodes tell each other what they are about to do (node_messages.h), and the loss of one of
- * them ends that for all. Once a team trains, nodes are lost without the end of the others (chain.h). */
+ * The link carries messages (link/link.h); the fleet has the list of nodes and their devices. In the opening, until a
+ * team trains, the nodes exchange their settings (node_messages.h), and the loss of one of them ends the opening for
+ * all. Once a team trains, the loss of a node does not end the others (chain.h). */
 #ifndef CVY_FLEET_NODES_H
 #define CVY_FLEET_NODES_H
 
@@ -43,7 +43,7 @@ cvy_status cvy_fleet_give(cvy_fleet *fleet, int to, cvy_stream stream, const voi
 /* The status for the caller of a send or receive that has failed: CVY_E_IO, with the node named in the log, if it was
  * lost. */
 cvy_status cvy_fleet_explain(cvy_fleet *fleet, int with, cvy_status status);
-/* Node r has sent what no node sends, in the words of cvy_link_refuse: it is lost. CVY_E_IO; CVY_E_MISMATCH for this
+/* Node r has violated the protocol, with a reason as for cvy_link_refuse: it is lost. CVY_E_IO; CVY_E_MISMATCH for this
  * node itself. */
 cvy_status cvy_fleet_refuse(cvy_fleet *fleet, int r, const char *format, ...) CVY_PRINTF(3, 4);
 /* These nodes are about to do something else than the head, which is logged: they are refused, and this one waits for
@@ -57,7 +57,8 @@ void cvy_fleet_note_loss(cvy_fleet *fleet);
 bool cvy_fleet_is_opening(const cvy_fleet *fleet);
 /* The nodes do a step next. */
 void cvy_fleet_end_opening(cvy_fleet *fleet);
-/* Tells all nodes how many devices this one has, and describes them (noted_devices.h; "[]": no node describes them).
+/* Sends the number and the descriptions of this node's devices to all nodes (noted_devices.h; "[]": no node describes
+ * them).
  * Collective, as all of node_messages.h. */
 cvy_status cvy_fleet_gather_devices(cvy_fleet *fleet, int own, const char *noted);
 /* Node r has said that it leaves devices out. If it does not have fewer in the next cvy_fleet_gather_devices, it is

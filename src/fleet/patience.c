@@ -62,7 +62,7 @@ static void name_them(const cvy_link *link, const finding *f) {
   cvy_text names = {0};
   for (int r = 0; r < link->size; r++)
     if (f->named >> r & 1) cvy_text_add(&names, "%snode %d (%s)", names.size ? ", " : "", r, link->names[r]);
-  cvy_log_warning("this node has waited %.0f s for %s, which is there but has not done its part", f->passed_s,
+  cvy_log_warning("this node has waited %.0f s for %s, which is connected but has not done its part", f->passed_s,
                   cvy_text_get(&names));
   cvy_text_clear(&names);
 }
@@ -70,7 +70,7 @@ static void name_them(const cvy_link *link, const finding *f) {
 static void act(cvy_link *link, cvy_wait_kind kind, const finding *f) {
   char why[120];
   snprintf(why, sizeof why, "gives signs of life, but has not %s for %.0f s",
-           kind == CVY_WAIT_MEETING                                 ? "agreed with the others on how to go on"
+           kind == CVY_WAIT_MEETING                                 ? "agreed with the others on the next round"
            : kind == CVY_WAIT_GIVE_UP || kind == CVY_WAIT_GIVE_DOWN ? "taken what this node sends"
                                                                     : "sent what this node waits for",
            f->passed_s);

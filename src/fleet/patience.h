@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * How long this node waits for the other nodes of its fleet. A node that gives signs of life (link.h) may still do
- * nothing of what the others wait for. Each thread that waits for one says so here; a thread of the fleet's own looks
- * on, names the nodes when a wait of the opening is long, and refuses them (cvy_link_refuse) when the limit is over,
- * which ends the wait.
+ * Time limits of waits for other nodes of the fleet. A node that sends signs of life (link.h) may still not do its
+ * part. Each waiting thread registers its wait here. A thread of the fleet watches the waits, logs the nodes of a long
+ * wait in the opening, and refuses them (cvy_link_refuse) when the limit has passed, which ends the wait.
  *
- * In a chain a node that does nothing keeps all others waiting. The nodes next to it are the ones that shall find that
- * out: a node waits longer by a quarter of the limit for each node behind the one that it waits for. */
+ * In a chain a node that does nothing keeps all others waiting. Its neighbours must detect that first: a node waits
+ * longer by a quarter of the limit for each node behind the one that it waits for. */
 #ifndef CVY_FLEET_PATIENCE_H
 #define CVY_FLEET_PATIENCE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * How the nodes of a fleet find each other (convoy/fleet.h). */
+ * Connecting the nodes of a fleet (convoy/fleet.h). */
 #include "src/link/mpi_open.h"
 #include "src/link/tcp.h"
 #include "src/link/tcp_key.h"

@@ -15,7 +15,7 @@ static bool has_devices_behind(const cvy_standing_message *m, int n) {
 const char *cvy_standing_wrong(const cvy_standing_message *m, const cvy_standing_facts *f) {
   const uint64_t all = all_nodes(f->size), self = cvy_view_bit(f->self), from = cvy_view_bit(f->from);
   const bool together = m->view & self && f->view & from;
-  if (m->magic != CVY_STANDING_MAGIC) return "sent a control message that is no standing";
+  if (m->magic != CVY_STANDING_MAGIC) return "sent a control message that is not a standing";
   if (m->view & ~all || m->ended & ~all) return "sent a standing with nodes that the fleet does not have";
   if (!(m->view & from)) return "sent a standing of a view in which it is not itself";
   if (m->ended & (self | from)) return "sent a standing by which it has ended itself, or this node has, which runs";

@@ -21,7 +21,7 @@ enum { TEXT_BYTES = 256 };
 /* All of it belongs to the one thread that calls. Requests and tokens lie side by side, without gaps. */
 static struct {
   MPI_Comm world;
-  bool survives; /* MPI tells when a process has ended, and goes on */
+  bool survives; /* MPI reports ended processes and continues */
   int n, capacity;
   MPI_Request *requests;
   void **tokens;
@@ -64,7 +64,7 @@ static void name_library(char *out, size_t bytes) {
   snprintf(out, bytes, "%s%s%s", name, *number ? " " : "", number);
 }
 
-/* Open MPI 5 has ULFM's functions whether or not mpirun was called with --with-ft; this variable tells. */
+/* Open MPI 5 has ULFM's functions whether or not mpirun was called with --with-ft; this variable is set with it. */
 static bool fault_tolerant(void) {
   int provided = 0, at = 0, count = 0, on = 0;
   MPI_T_cvar_handle handle;
@@ -227,7 +227,7 @@ static int progress(const cvy_mpi_done **done) {
 
 static const char *why(void) { return mpi.why; }
 
-/* Where a process is lost, MPI_Finalize waits for it: for ever if it is silent, and now and then also when it has ended
+/* Where a process is lost, MPI_Finalize waits for it: forever if it is silent, and now and then also when it has ended
  * (Open MPI 5.0). Then this process says to the launcher alone that it ends in order. */
 static void leave_launcher(void) {
   int (*finalize)(const void *info, size_t n) = NULL;

@@ -15,7 +15,7 @@ enum { CVY_MPI_VERSION = 5, CVY_MPI_HOST_BYTES = 64 };
 
 typedef struct cvy_mpi_facts {
   int rank, size;
-  bool survives;    /* MPI tells when a process has ended, and goes on */
+  bool survives;    /* MPI reports ended processes and continues */
   char library[48]; /* "Open MPI 4.1.4" */
   char hosts[CVY_NODES_MOST][CVY_MPI_HOST_BYTES];
 } cvy_mpi_facts;

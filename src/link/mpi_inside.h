@@ -16,7 +16,7 @@
  * A receive for control messages is always under way from each node. Where MPI survives the loss of a process, that
  * receive fails when the node is lost. MPI itself says nothing of a cut cable or a process that hangs: each node sends
  * all others a ping every second, and one of which nothing has come for CVY_MPI_SILENT_S is lost. Its requests may stay
- * under way for ever, so nothing waits for them, and MPI's end, which waits for all processes, is left out. */
+ * under way forever, so nothing waits for them, and MPI's end, which waits for all processes, is left out. */
 #ifndef CVY_LINK_MPI_INSIDE_H
 #define CVY_LINK_MPI_INSIDE_H
 

@@ -229,7 +229,7 @@ static void head_received(cvy_mpi_link *l, cvy_mpi_request *r, const cvy_mpi_don
   if (done->outcome != CVY_MPI_DONE) return;
   if (bytes >= sizeof in->head) memcpy(&in->head, r->data, sizeof in->head);
   if (bytes < sizeof in->head || bytes - sizeof in->head != (in->head.bytes < room ? in->head.bytes : room)) {
-    cvy_mpi_refuse(l, r->node, "sent the head of a message that is no head");
+    cvy_mpi_refuse(l, r->node, "sent an invalid message header");
     return;
   }
   in->phase = CVY_MPI_HELD;

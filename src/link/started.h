@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What started this process, as its environment tells: MPI's launchers give each process its rank and their number.
+ * The launcher of this process, from its environment: MPI's launchers give each process its rank and their number.
  *
  *   Open MPI's mpirun (4 and 5)        OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE
  *   MPICH's mpiexec; srun --mpi=pmi2   PMI_RANK, PMI_SIZE

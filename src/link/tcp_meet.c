@@ -81,8 +81,8 @@ static cvy_status listen_all(meeting *m) {
     char text[CVY_ADDRESS_TEXT];
     cvy_tcp_address_text(a->ai_addr, a->ai_addrlen, text);
     CVY_REQUIRE(fd >= 0 || errno != EADDRNOTAVAIL, CVY_E_ARGUMENT,
-                "--node %d is %s, but %s is no address of this machine; --node says which of --nodes runs here", own,
-                name_of(m, own), text);
+                "--node %d is %s, but %s is not an address of this machine; --node says which of --nodes runs here",
+                own, name_of(m, own), text);
     CVY_REQUIRE(fd >= 0, CVY_E_IO, "node %d (%s) cannot listen on %s: %s", own, name_of(m, own), text, strerror(errno));
     m->listeners[m->n_listeners++] = fd;
     CVY_REQUIRE(own == size_of(m) - 1 || listen(fd, SOMAXCONN) == 0, CVY_E_IO, "node %d (%s) cannot listen on %s: %s",

@@ -2,7 +2,7 @@
  * How the nodes of a fleet meet: every node listens on the address that its own name has, dials all nodes of lower rank
  * again and again until they are there, and goes through the handshake (tcp_hello.h) with each other one. A peer that
  * sends nonsense, too little or nothing is refused with its address in a warning; it holds up nothing. When all are
- * there, each tells all others (START), so that no node begins while another one still waits for a third. */
+ * there, each notifies all others (START), so that no node begins while another one still waits for a third. */
 #ifndef CVY_LINK_TCP_MEET_H
 #define CVY_LINK_TCP_MEET_H
 

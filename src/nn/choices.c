@@ -97,7 +97,7 @@ cvy_status cvy_choices_compare(const char *in_checkpoint, const char *now) {
   CVY_TRY(cvy_json_read(in_checkpoint, JSON_REJECT_DUPLICATES, &was));
   CVY_TRY(cvy_json_read(now, 0, &is));
   CVY_REQUIRE(json_is_array(was) && json_is_array(is), CVY_E_FORMAT,
-              "the algorithms in the checkpoint are no list: %.200s", in_checkpoint);
+              "the algorithms in the checkpoint are not a list: %.200s", in_checkpoint);
   CVY_REQUIRE(json_array_size(was) == json_array_size(is), CVY_E_MISMATCH,
               "the checkpoint has algorithms of %zu devices, there are %zu", json_array_size(was), json_array_size(is));
   CVY_TRY(compare_layers(was, was, is));

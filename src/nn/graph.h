@@ -72,7 +72,7 @@ struct cvy_net {
   int n_constants;
   size_t constants_capacity;
   cvy_ending ending;
-  float **initial_values; /* values that parameters and running values bring along */
+  float **initial_values; /* initial values of parameters and running values */
   size_t n_initial_values, initial_values_capacity;
   char *caveat; /* cvy_net_caveat; NULL: none */
   bool bars_training;

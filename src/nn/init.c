@@ -50,17 +50,17 @@ static bool distribution(const cvy_layout *layout, int t, cvy_init_kind kind, fi
   return true;
 }
 
-/* A parameter's value that the network brings along. */
+/* A parameter's initial value in the network. */
 static cvy_status take_one(const cvy_param *p, float *w) {
   cvy_status status = CVY_OK;
-  CVY_REQUIRE(p->initial_value, CVY_E_ARGUMENT, "the network brings no values for '%s' along: choose an initialisation",
+  CVY_REQUIRE(p->initial_value, CVY_E_ARGUMENT, "the network has no initial values for '%s': choose an initialisation",
               p->name);
   cvy_param_to_flat(p, p->initial_value, w);
 fail:
   return status;
 }
 
-/* The values that the network brings along; running values that it lacks are 0 and 1. */
+/* The network's initial values; missing running values are 0 and 1. */
 static cvy_status take_initial_values(const cvy_layout *layout, float *w, float *running) {
   cvy_status status = CVY_OK;
   memset(w, 0, layout->n_floats * sizeof *w);

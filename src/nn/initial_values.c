@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What a finished network brings along beside its graph: first values, a caveat, the graph's number (convoy/net.h). */
+ * Properties of a finished network beside its graph: initial values, a caveat, the graph's hash (convoy/net.h). */
 #include <stdio.h>
 #include <string.h>
 
@@ -36,7 +36,7 @@ cvy_status cvy_net_set_values(cvy_net *net, const char *name, const float *value
   CVY_REQUIRE(net && net->finished, CVY_E_ARGUMENT, "cvy_net_set_values: the network is not finished");
   const float **const place = find_place(net, name, &wanted);
   CVY_REQUIRE(place, CVY_E_ARGUMENT, "the network has no parameter and no running value '%s'", name);
-  CVY_REQUIRE(n == wanted, CVY_E_ARGUMENT, "'%s' has %zu values, %zu were brought", name, wanted, n);
+  CVY_REQUIRE(n == wanted, CVY_E_ARGUMENT, "'%s' has %zu values; got %zu", name, wanted, n);
   float **const list =
       cvy_grow(net->initial_values, net->n_initial_values, &net->initial_values_capacity, 64, sizeof *list);
   CVY_REQUIRE(list, CVY_E_MEMORY, "out of host memory");

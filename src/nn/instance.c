@@ -16,7 +16,7 @@ _Static_assert((int)CVY_PLAN_ALIGN == (int)CVY_SLICE_ALIGN, "plans align storage
 
 /* ---- how many samples fit ---- */
 
-/* Lowers *limit to $CVY_MEMORY_LIMIT_MIB, if that is set. CVY_E_ARGUMENT: it is no whole number. */
+/* Lowers *limit to $CVY_MEMORY_LIMIT_MIB, if that is set. CVY_E_ARGUMENT: not a whole number. */
 static cvy_status take_memory_limit(size_t *limit) {
   int64_t mib = 0;
   const cvy_status status = cvy_env_int(CVY_ENV_MEMORY_LIMIT_MIB, 1, 1 << 30, &mib);

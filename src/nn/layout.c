@@ -282,7 +282,7 @@ cvy_status cvy_layout_make(cvy_net *net) {
   place_running(layout);
   CVY_TRY(place_params(net));
   CVY_REQUIRE(layout->n_frozen_floats < layout->n_floats, CVY_E_ARGUMENT,
-              "the network has constants alone and no parameters: nothing could be trained");
+              "the network has only constants and no parameters: nothing could be trained");
   make_buckets(layout, BUCKET_FLOATS);
   layout->constants = net->constants;
   layout->n_constants = net->n_constants;

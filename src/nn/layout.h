@@ -37,7 +37,7 @@ typedef struct cvy_param {
   bool own;        /* a name and shape of its own; its first value is `initial_value` under every initialisation */
   bool decays;     /* under weight decay */
   float lr_factor; /* of the learning rate */
-  const float *initial_value; /* the value that the network brings along, in files' order; NULL: none; the network's */
+  const float *initial_value; /* the network's initial value, in files' order; NULL: none; borrowed from the network */
 } cvy_param;
 
 /* A number for each channel that the network's file has by itself: a factor, which is no weight of a product, or one

@@ -53,18 +53,17 @@ static bool is_name(const char *name) {
 static cvy_status check(const char *where, cvy_status code, const cvy_model_info *f) {
   cvy_status status = CVY_OK;
   CVY_REQUIRE(!f->model || is_name(f->model), code,
-              "%sthe model's name is no name: 1 to %d letters, digits, '_', '.' and '-' are possible, or a file's of "
-              "up to %d "
-              "bytes that ends in .onnx",
+              "%sthe model's name is not valid: expected 1 to %d letters, digits, '_', '.' and '-', or a file name of "
+              "up to %d bytes that ends in .onnx",
               where, NAME_BYTES - 1, FILE_NAME_BYTES - 1);
   CVY_REQUIRE(is_side(f->channels) && is_side(f->height) && is_side(f->width), code,
-              "%sthe model's input is %dx%dx%d (channels, height, width): 1 to %d are possible", where, f->channels,
+              "%sthe model's input is %dx%dx%d (channels, height, width); expected 1 to %d", where, f->channels,
               f->height, f->width, MOST_SIDE);
-  CVY_REQUIRE(f->classes >= 1 && f->classes <= MOST_CLASSES, code, "%sthe model has %d classes: 1 to %d are possible",
+  CVY_REQUIRE(f->classes >= 1 && f->classes <= MOST_CLASSES, code, "%sthe model has %d classes; expected 1 to %d",
               where, f->classes, MOST_CLASSES);
   const bool none = f->size_h == 0 && f->size_w == 0, shorter = f->size_h == -1 && is_side(f->size_w);
   CVY_REQUIRE(none || shorter || (is_side(f->size_h) && is_side(f->size_w)), code,
-              "%spictures are resized to %dx%d: 1 to %d are possible, or -1 and the shorter side", where, f->size_h,
+              "%spictures are resized to %dx%d; expected 1 to %d, or -1 and the shorter side", where, f->size_h,
               f->size_w, MOST_SIDE);
   CVY_REQUIRE(none || (f->size_w == f->width && (f->size_h == f->height || (shorter && f->height == f->width))), code,
               "%spictures are resized to %dx%d, the model's input is %dx%d (height, width): expected the same", where,
@@ -74,8 +73,8 @@ static cvy_status check(const char *where, cvy_status code, const cvy_model_info
               f->channels, CVY_INPUT_CHANNELS_MOST);
   for (int c = 0; c < f->n_channels; c++)
     CVY_REQUIRE(isfinite(f->mean[c]) && isfinite(f->deviation[c]) && f->deviation[c] > 0, code,
-                "%schannel %d is normalised by mean %g and deviation %g: a finite mean and a deviation above 0 are "
-                "possible",
+                "%schannel %d is normalised by mean %g and deviation %g: expected a finite mean and a deviation above "
+                "0",
                 where, c, (double)f->mean[c], (double)f->deviation[c]);
 fail:
   return status;
@@ -220,15 +219,14 @@ static cvy_status read_names(const char *path, const json_t *model, const json_t
   cvy_model_info *const f = &b->info;
   cvy_text texts = {0};
   CVY_REQUIRE(!names || (json_is_array(names) && json_array_size(names) == (size_t)f->classes), CVY_E_FORMAT,
-              "%s: class_names is no list of the names of %d classes, but of %zu", path, f->classes,
-              json_array_size(names));
+              "%s: class_names: expected a list of %d names, got %zu", path, f->classes, json_array_size(names));
   if (model) cvy_text_add_bytes(&texts, json_string_value(model), json_string_length(model) + 1);
   for (int i = 0; names && i < f->classes; i++) {
     const json_t *const name = json_array_get(names, (size_t)i);
     const size_t n = json_string_length(name);
     CVY_REQUIRE(json_is_string(name) && n >= 1 && n <= CVY_FACTS_NAME_BYTES && !has_controls(json_string_value(name)),
-                CVY_E_FORMAT, "%s: the name of class %d is no text of 1 to %d bytes without control characters", path,
-                i, CVY_FACTS_NAME_BYTES);
+                CVY_E_FORMAT, "%s: the name of class %d: expected a text of 1 to %d bytes without control characters",
+                path, i, CVY_FACTS_NAME_BYTES);
     cvy_text_add_plain(&texts, json_string_value(name), "");
     cvy_text_add_bytes(&texts, "", 1);
   }
@@ -257,13 +255,13 @@ static cvy_status read_object(const char *path, const char *where, const json_t 
                       *const exif = json_object_get(o, "exif");
   CVY_REQUIRE(
       json_is_integer(classes) && json_integer_value(classes) >= 1 && json_integer_value(classes) <= MOST_CLASSES,
-      CVY_E_FORMAT, "%sclasses is no whole number from 1 to %d", where, MOST_CLASSES);
+      CVY_E_FORMAT, "%sclasses: expected a whole number from 1 to %d", where, MOST_CLASSES);
   f->classes = (int)json_integer_value(classes);
   CVY_REQUIRE(read_ints(json_object_get(o, "input"), (int *const[]){&f->channels, &f->height, &f->width}, 3),
-              CVY_E_FORMAT, "%sinput is no list of three whole numbers: channels, height, width", where);
-  CVY_REQUIRE(!model || json_is_string(model), CVY_E_FORMAT, "%smodel is no text", where);
+              CVY_E_FORMAT, "%sinput: expected a list of three whole numbers: channels, height, width", where);
+  CVY_REQUIRE(!model || json_is_string(model), CVY_E_FORMAT, "%smodel: expected a text", where);
   CVY_REQUIRE(!graph || (json_string_length(graph) == 16 && cvy_parse_uint(json_string_value(graph), 16, &f->graph)),
-              CVY_E_FORMAT, "%sgraph is no number of 16 hexadecimal digits", where);
+              CVY_E_FORMAT, "%sgraph: expected a number of 16 hexadecimal digits", where);
   CVY_REQUIRE(!gray || json_is_boolean(gray), CVY_E_FORMAT, "%sgray is neither true nor false", where);
   f->gray = json_is_true(gray);
   CVY_REQUIRE(!png16 || (json_is_string(png16) && strcmp(json_string_value(png16), "scale") == 0), CVY_E_FORMAT,
@@ -273,12 +271,12 @@ static cvy_status read_object(const char *path, const char *where, const json_t 
               "%sexif is not \"rotate\"", where);
   f->exif_rotate = exif != NULL;
   CVY_REQUIRE(!size || read_ints(size, (int *const[]){&f->size_h, &f->size_w}, 2), CVY_E_FORMAT,
-              "%ssize is no list of two whole numbers", where);
+              "%ssize: expected a list of two whole numbers", where);
   if (mean || deviation) {
     f->n_channels = f->channels;
     CVY_REQUIRE(f->channels <= CVY_INPUT_CHANNELS_MOST && read_reals(mean, f->mean, f->channels) &&
                     read_reals(deviation, f->deviation, f->channels),
-                CVY_E_FORMAT, "%smean and deviation are no lists of %d numbers, one per channel (at most %d)", where,
+                CVY_E_FORMAT, "%smean and deviation: expected lists of %d numbers, one per channel (at most %d)", where,
                 f->channels, CVY_INPUT_CHANNELS_MOST);
   }
   CVY_TRY(read_names(path, model, json_object_get(o, "class_names"), b));
@@ -297,8 +295,8 @@ cvy_status cvy_model_info_parse(const char *path, const char *text, cvy_model_in
   const size_t bytes = strlen(text);
   const size_t values = cvy_json_count_values(text, bytes);
   CVY_REQUIRE(bytes <= CVY_FACTS_BYTES && values <= MOST_CLASSES + MORE_VALUES, CVY_E_FORMAT,
-              "%s%zu bytes with up to %zu values, at most %d bytes and %d values are possible", cvy_text_get(&where),
-              bytes, values, CVY_FACTS_BYTES, MOST_CLASSES + MORE_VALUES);
+              "%s%zu bytes with up to %zu values, expected at most %d bytes and %d values", cvy_text_get(&where), bytes,
+              values, CVY_FACTS_BYTES, MOST_CLASSES + MORE_VALUES);
   CVY_TRY(cvy_json_read(text, JSON_REJECT_DUPLICATES, &object));
   CVY_REQUIRE(json_is_object(object), CVY_E_FORMAT, "%sno JSON object", cvy_text_get(&where));
   facts_block *const block = cvy_calloc(1, sizeof *block);

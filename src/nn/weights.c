@@ -285,7 +285,7 @@ static const cvy_st_tensor *find(const reader *r, const char *name) {
 }
 
 static void say_wrapped(const reader *r) {
-  if (r->prefix[0]) cvy_log_info("%s: all names begin with '%s', which is taken off", r->path, r->prefix);
+  if (r->prefix[0]) cvy_log_info("%s: all names begin with '%s', which is removed", r->path, r->prefix);
   for (int i = 0; r->n_wrapped > 0 && i < cvy_st_count(r->file); i++) {
     const char *const name = cvy_st_get(r->file, i)->name;
     if (strcmp(name, r->plain[i]) == 0) continue;

@@ -11,7 +11,7 @@
 #include "src/base/safetensors.h"
 #include "src/nn/layout.h"
 
-/* The key of __metadata__ that tells a checkpoint (run/checkpoint.h). */
+/* The key of __metadata__ that identifies a checkpoint (run/checkpoint.h). */
 #define CVY_CHECKPOINT_KEY "convoy_checkpoint"
 
 /* w, running: flat vectors; n_batches: num_batches_tracked of every BN layer. facts: their text, NULL: none. Written

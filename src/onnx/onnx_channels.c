@@ -109,7 +109,7 @@ bool cvy_onnx_try_channels(state *im) {
   const bool adds = !strcmp(op, "Add") || !strcmp(op, "Sub");
   const cvy_onnx_role role = cvy_onnx_role_of(im, v, op, x->node == 0);
   if (role == CVY_ONNX_FREE && strcmp(op, "Add") && strcmp(op, "Mul")) {
-    cvy_onnx_refuse(im, "'%.100s' is a parameter: one that is added to each channel or multiplies it is possible",
+    cvy_onnx_refuse(im, "'%.100s' is a parameter; only supported if it is added to each channel or multiplies it",
                     v->name);
     return true;
   }

@@ -31,12 +31,12 @@ cvy_status cvy_onnx_take_end(cvy_onnx_import_state *im, cvy_onnx_value *output, 
   const cvy_shape *const shape = &net->layers[*out].shape;
   if (shape->c != 1 || shape->h != 1 || shape->w != 1) return CVY_OK;
   CVY_REQUIRE(net->ending == CVY_ENDING_NONE || net->ending == CVY_ENDING_SIGMOID, CVY_E_UNSUPPORTED,
-              "%s: its one output, '%.100s', is a softmax of one number, which is always the same: two outputs, or a "
-              "Sigmoid, are possible",
+              "%s: its one output, '%.100s', is a softmax of one number, which is always 1; expected two outputs, or a "
+              "Sigmoid",
               im->file->path, output->name);
   net->ending = net->ending == CVY_ENDING_SIGMOID ? CVY_ENDING_ONE_SIGMOID : CVY_ENDING_ONE;
   if (net->ending == CVY_ENDING_ONE)
-    cvy_log_warning("%s: its one output, '%.100s', is taken as a logit: sigmoid(x) is the probability of class 1",
+    cvy_log_warning("%s: its one output, '%.100s', is used as a logit: sigmoid(x) is the probability of class 1",
                     im->file->path, output->name);
   const cvy_node zero = cvy_onnx_multiply(im, *out, 0, "class0");
   CVY_TRY(im->status);

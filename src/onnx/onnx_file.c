@@ -40,7 +40,7 @@ void cvy_onnx_file_close(cvy_onnx_file *file) {
   *file = (cvy_onnx_file){0};
 }
 
-/* How a file of the model gets an opset that is possible. */
+/* How to export the model with a supported opset. */
 static const char *way_to_opset(const cvy_onnx_proto *model) {
   const char *const producer = model->producer_name ? model->producer_name : "";
   if (strcmp(producer, "pytorch") == 0) return "export it again with torch.onnx.export(..., opset_version=17)";
@@ -66,7 +66,7 @@ cvy_status cvy_onnx_file_open(const char *path, cvy_onnx_file *file) {
   *file = (cvy_onnx_file){.path = path};
   ProtobufCAllocator allocator = {.alloc = take, .free = give, .allocator_data = file};
   CVY_TRY(cvy_file_read(path, MOST_FILE_BYTES, &data, &size));
-  CVY_REQUIRE(!cvy_file_format(data, size, path, true, &kind), CVY_E_FORMAT, "%s is no ONNX file: %s", path,
+  CVY_REQUIRE(!cvy_file_format(data, size, path, true, &kind), CVY_E_FORMAT, "%s is not an ONNX file: %s", path,
               cvy_text_get(&kind));
   file->budget = size * MEMORY_FACTOR + MEMORY_MORE;
   file->model = onnx__model_proto__unpack(&allocator, size, (const uint8_t *)data);
@@ -75,12 +75,12 @@ cvy_status cvy_onnx_file_open(const char *path, cvy_onnx_file *file) {
               "memory",
               path, size, MEMORY_FACTOR);
   CVY_REQUIRE(file->model, CVY_E_FORMAT,
-              "%s is no ONNX file, or it is damaged: its %zu bytes are no message of ModelProto", path, size);
+              "%s is not an ONNX file, or it is damaged: its %zu bytes are not a ModelProto message", path, size);
   CVY_REQUIRE(file->model->graph && file->model->graph->n_node > 0, CVY_E_FORMAT,
-              "%s is no ONNX file, or it is empty: it has no graph with nodes", path);
+              "%s is not an ONNX file, or it is empty: it has no graph with nodes", path);
   const int64_t opset = opset_of(file->model);
   CVY_REQUIRE(opset >= LEAST_OPSET && opset <= MOST_OPSET, CVY_E_UNSUPPORTED,
-              "%s uses opset %" PRId64 " of ONNX: %d to %d are possible; %s", path, opset, LEAST_OPSET, MOST_OPSET,
+              "%s uses opset %" PRId64 " of ONNX; expected %d to %d; %s", path, opset, LEAST_OPSET, MOST_OPSET,
               way_to_opset(file->model));
   file->opset = (int)opset;
 fail:

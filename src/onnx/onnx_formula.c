@@ -204,8 +204,8 @@ static cvy_node node_of(state *im, formula *f) {
   const cvy_onnx_node *const reader = im->node;
   im->node = f->node; /* it is the one to be named */
   cvy_onnx_refuse(im,
-                  "what it and the nodes in front of it make of each number is no activation that is known: Relu, "
-                  "Sigmoid, Tanh, SiLU, HardSwish, and both forms of GELU are possible");
+                  "what it and the nodes in front of it make of each number is no activation that is known: expected "
+                  "Relu, Sigmoid, Tanh, SiLU, HardSwish, or one of the two forms of GELU");
   im->node = reader;
   return -1;
 }

@@ -65,9 +65,8 @@ static cvy_status read_input(const cvy_onnx_file *file, const Onnx__ValueInfoPro
     for (size_t k = 0; k < g->n_initializer && !is_initializer; k++)
       is_initializer = !strcmp(cvy_onnx_text(g->initializer[k]->name), cvy_onnx_text(g->input[i]->name));
     if (is_initializer) continue;
-    CVY_REQUIRE(!input, CVY_E_UNSUPPORTED,
-                "%s has several inputs, '%.100s' and '%.100s': one is possible, the pictures", file->path,
-                cvy_onnx_text(input->name), cvy_onnx_text(g->input[i]->name));
+    CVY_REQUIRE(!input, CVY_E_UNSUPPORTED, "%s has several inputs, '%.100s' and '%.100s'; expected one, the pictures",
+                file->path, cvy_onnx_text(input->name), cvy_onnx_text(g->input[i]->name));
     input = g->input[i];
   }
   CVY_REQUIRE(input, CVY_E_FORMAT, "%s: its graph has no input", file->path);
@@ -81,7 +80,7 @@ static cvy_status read_input(const cvy_onnx_file *file, const Onnx__ValueInfoPro
   for (int d = 0; d < 3; d++) {
     const int64_t size = t->shape->dim[d + 1]->dim_value;
     CVY_REQUIRE(size >= 0 && size <= 65536, CVY_E_UNSUPPORTED,
-                "%s: its input '%.100s' has %" PRId64 " in dimension %d: up to 65536 are possible", file->path,
+                "%s: its input '%.100s' has %" PRId64 " in dimension %d; expected up to 65536", file->path,
                 cvy_onnx_text(input->name), size, d + 1);
     shape[*channels_last ? (d + 1) % 3 : d] = (int)size;
   }
@@ -342,7 +341,7 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
   im.has_training_norms = has_training_norms(&im);
   take_nodes(&im, false);
   if (output->kind == CVY_ONNX_FORMULA || output->kind == CVY_ONNX_CHANNELS) (void)output->make(&im, output);
-  CVY_REQUIRE(im.n_refused == 0, CVY_E_UNSUPPORTED, "%s: %d of its %zu nodes cannot be taken%s", path, im.n_refused,
+  CVY_REQUIRE(im.n_refused == 0, CVY_E_UNSUPPORTED, "%s: %d of its %zu nodes are not supported%s", path, im.n_refused,
               im.graph->n_node,
               im.n_refused > im.n_lasting && cvy_onnx_made_by(&im) == CVY_ONNX_DYNAMO ? NEWER_EXPORTER : "");
   CVY_TRY(im.status);
@@ -351,7 +350,7 @@ cvy_status cvy_onnx_import(const char *path, int channels, int height, int width
   CVY_REQUIRE(output->node > 0, CVY_E_FORMAT, "%s: its output '%.100s' is its input: no node computes anything", path,
               output->name);
   CVY_REQUIRE(!output->flat || !output->last, CVY_E_UNSUPPORTED,
-              "%s: its output '%.100s' is a row of pixels with their channels behind: one of classes is possible", path,
+              "%s: its output '%.100s' is a row of pixels with channels last; expected one of classes", path,
               output->name);
   cvy_node last;
   CVY_TRY(cvy_onnx_take_end(&im, output, &last));

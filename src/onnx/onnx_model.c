@@ -17,7 +17,7 @@ cvy_status cvy_net_open(const char *model, int channels, int height, int width, 
   if (!cvy_onnx_is_file(model)) return cvy_net_model(model, channels, height, width, classes, out);
   CVY_TRY(cvy_onnx_import(model, channels, height, width, &net));
   CVY_REQUIRE(classes == 0 || classes == cvy_net_classes(net), CVY_E_MISMATCH,
-              "%s tells %d classes apart, the data have %d: export it with as many outputs. If the data hold a part of "
+              "%s has %d classes, the data have %d: export it with as many outputs. If the data hold a part of "
               "its classes: a folder of pictures needs a folder for each of them (empty ones, too), other data "
               "--classes %d",
               model, cvy_net_classes(net), classes, cvy_net_classes(net));

@@ -60,7 +60,7 @@ value *cvy_onnx_node_input(state *im, size_t i) {
     return NULL;
   }
   if (v->kind == CVY_ONNX_PADDED) {
-    cvy_onnx_refuse(im, "a Pad is in front of it: in front of Conv, AveragePool and MaxPool it is possible");
+    cvy_onnx_refuse(im, "a Pad is before it; only supported before Conv, AveragePool and MaxPool");
     return NULL;
   }
   if ((v->kind == CVY_ONNX_FORMULA || v->kind == CVY_ONNX_CHANNELS) && !v->make(im, v)) return NULL;
@@ -78,7 +78,7 @@ value *cvy_onnx_samples(state *im, size_t i) {
 value *cvy_onnx_pictures(state *im, size_t i) {
   value *const v = cvy_onnx_samples(im, i);
   if (v && v->flat) {
-    cvy_onnx_refuse(im, "its input '%.100s' has two dimensions, four are possible", v->name);
+    cvy_onnx_refuse(im, "its input '%.100s' has two dimensions; expected four", v->name);
     return NULL;
   }
   return v;
@@ -86,7 +86,7 @@ value *cvy_onnx_pictures(state *im, size_t i) {
 value *cvy_onnx_numbers(state *im, size_t i, const char *what) {
   value *const v = cvy_onnx_node_input(im, i);
   if (v && v->kind != CVY_ONNX_TENSOR) {
-    cvy_onnx_refuse(im, "%s, '%.100s', is computed: it must be an initialiser", what, v->name);
+    cvy_onnx_refuse(im, "%s, '%.100s', is computed; expected an initialiser", what, v->name);
     return NULL;
   }
   return v;

@@ -32,7 +32,7 @@ bool cvy_onnx_has_name(const value *v) {
 void cvy_onnx_layer_name(const char *tensor, char out[64]) {
   const size_t weight = cvy_onnx_stem(tensor, ".weight"), mean = cvy_onnx_stem(tensor, CVY_ONNX_MEAN);
   const size_t n = weight ? weight : mean ? mean : strlen(tensor);
-  const size_t first = n > 63 ? n - 63 : 0; /* the end of a name tells more than its begin */
+  const size_t first = n > 63 ? n - 63 : 0; /* the end of a name is more specific than its begin */
   memcpy(out, tensor + first, n - first);
   out[n - first] = '\0';
   for (char *c = out; *c; c++)

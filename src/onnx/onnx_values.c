@@ -68,7 +68,7 @@ cvy_status cvy_onnx_list_values(cvy_onnx_import_state *im) {
   const char *const path = im->file->path;
   size_t most = g->n_initializer + g->n_input;
   for (size_t i = 0; i < g->n_node; i++) most += g->node[i]->n_output;
-  CVY_REQUIRE(most <= MOST_VALUES, CVY_E_UNSUPPORTED, "%s has %zu tensors: at most %d are possible", path, most,
+  CVY_REQUIRE(most <= MOST_VALUES, CVY_E_UNSUPPORTED, "%s has %zu tensors; expected at most %d", path, most,
               MOST_VALUES);
   im->n_slots = 64;
   while (im->n_slots < 2 * most) im->n_slots *= 2;
@@ -110,7 +110,7 @@ cvy_status cvy_onnx_find_needed(cvy_onnx_import_state *im, cvy_onnx_value **outp
   cvy_status status = CVY_OK;
   const cvy_onnx_graph *const g = im->graph;
   CVY_REQUIRE(g->n_output == 1, CVY_E_UNSUPPORTED,
-              "%s has %zu outputs: one is possible, the classes' (torchvision's googlenet and inception have more: "
+              "%s has %zu outputs; expected one, the classes' (torchvision's googlenet and inception have more: "
               "aux_logits=False)",
               im->file->path, g->n_output);
   *output = cvy_onnx_find(im, cvy_onnx_text(g->output[0]->name));

@@ -185,7 +185,7 @@ fail:
 static cvy_status check_groups(const cvy_batchnorm *op, const partition *p, bool accumulate,
                                const cvy_batchnorm_parts *parts) {
   cvy_status status = CVY_OK;
-  CVY_REQUIRE(!op->params.inference, CVY_E_ARGUMENT, "batchnorm: created for inference, asked for training");
+  CVY_REQUIRE(!op->params.inference, CVY_E_ARGUMENT, "batchnorm: created for inference, not for training");
   if (parts) {
     CVY_REQUIRE(p->n_groups == 1 && !accumulate, CVY_E_ARGUMENT,
                 "batchnorm: a part of a batch has one group and one pass, not %u groups%s", p->n_groups,
@@ -389,7 +389,7 @@ cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, const cvy
   CVY_TRY(check_call(op, a->n, a->group_size, a->workspace));
   const partition p = cut(op, a->n, a->frozen ? 0 : a->group_size, op->block);
   CVY_REQUIRE(!a->frozen || !op->params.inference, CVY_E_ARGUMENT,
-              "batchnorm: created for inference, asked for a backward pass");
+              "batchnorm: created for inference, without a backward pass");
   if (!a->frozen) CVY_TRY(check_groups(op, &p, a->accumulate, a->parts));
   CVY_TRY(check_tensor(op, "x", a->x, a->n));
   if (relu && !deferred) CVY_TRY(check_tensor(op, "y", y, a->n));

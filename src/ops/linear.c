@@ -11,7 +11,7 @@ cvy_status cvy_linear_create(cvy_device *device, const cvy_linear_params *params
   cvy_status status = CVY_OK;
   cvy_linear *op = NULL;
   CVY_REQUIRE(device && params && out, CVY_E_ARGUMENT,
-              "linear layer: device, params and out are wanted, got a null pointer");
+              "linear layer: device, params and out must not be null pointers");
   *out = NULL;
   op = cvy_calloc(1, sizeof *op);
   CVY_REQUIRE(op, CVY_E_MEMORY, "linear layer: out of memory for %zu bytes", sizeof *op);

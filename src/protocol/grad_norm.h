@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The norm of a gradient on the host, with the bits of ops/norm.h: in whatever pieces it comes, whatever pool adds. */
+ * The norm of a gradient on the host, with the bits of ops/norm.h for all divisions into pieces and all pools. */
 #ifndef CVY_PROTOCOL_GRAD_NORM_H
 #define CVY_PROTOCOL_GRAD_NORM_H
 

@@ -10,7 +10,7 @@
 #include "src/base/mem.h"
 #include "src/protocol/host_update.h"
 
-enum { BLOCK = 1024 }; /* floats whose sum stays in the first-level cache between reduction and update */
+enum { BLOCK = 1024 }; /* floats whose sum fits in the first-level cache between reduction and update */
 /* Floats that a thread of the pool takes at a time, at least: about 10 us of work. A bucket of 1 MiB then has work for
  * 32 threads. */
 enum { GRAIN = 8 * BLOCK };
@@ -20,10 +20,10 @@ struct cvy_ledger {
   bool initialised;
   int n_moments;
   float *w[2], *moments[CVY_MOMENTS][2], *running[2]; /* generation g at index g & 1; moments NULL from n_moments on */
-  float *previous; /* generation - 1 of w, whole also while an update is under way; NULL: not stored */
-  long generation; /* the truth: number of updates applied */
+  float *previous; /* generation - 1 of w, complete also during an update; NULL: not stored */
+  long generation; /* number of updates applied: the current generation */
   int64_t batches; /* training steps that the running values on the devices have seen */
-  long steps;      /* in the truth, and the value of `batches` then */
+  long steps;      /* in the current generation, and the value of `batches` then */
   int64_t batches_in;
   char *facts;
 };
@@ -73,7 +73,7 @@ void cvy_ledger_destroy(cvy_ledger **ledger) {
 
 const cvy_layout *cvy_ledger_layout(const cvy_ledger *s) { return s->layout; }
 
-/* ---- the truth ---- */
+/* ---- the current generation ---- */
 
 float *cvy_ledger_w(const cvy_ledger *s) { return s->w[s->generation & 1]; }
 int cvy_ledger_moments(const cvy_ledger *s) { return s->n_moments; }
@@ -97,7 +97,7 @@ long cvy_ledger_updates(const cvy_ledger *s) { return s->generation; }
 void cvy_ledger_advance(cvy_ledger *s) {
   s->generation++;
   if (!s->previous) return;
-  float **const next = &s->w[(s->generation + 1) & 1]; /* the old truth: the next update would write over it */
+  float **const next = &s->w[(s->generation + 1) & 1]; /* the old generation: the next update would overwrite it */
   float *const spare = s->previous;
   s->previous = *next;
   *next = spare;
@@ -222,8 +222,8 @@ CVY_CLONES static void scale_by(float *restrict g, float scale, size_t n) {
   for (size_t i = 0; i < n; i++) g[i] *= scale;
 }
 
-/* Copies memory that the host does not read again: on x86 without bringing the old content of `to` into the cache,
- * which would cost as much again as the writing. */
+/* Copies memory that the host does not read again: on x86 without loading the old content of `to` into the cache, which
+ * would cost as much as the writing. */
 static void copy_out(float *to, const float *from, size_t n) {
 #ifdef __SSE2__
   size_t i = 0;
@@ -235,7 +235,7 @@ static void copy_out(float *to, const float *from, size_t n) {
 #endif
 }
 
-/* Such copies are seen by all threads, and by devices. */
+/* Makes such copies visible to all threads and to devices. */
 static void end_copies(void) {
 #ifdef __SSE2__
   _mm_sfence();

@@ -7,7 +7,7 @@ typedef struct box {
   cvy_event *read, *upload;
   cvy_event *unmapped;         /* with staleness: the gradient's mapping has ended, it may be written again */
   void *part;                  /* where the gradient lies */
-  bool mapped;                 /* in mapped memory, which has not been given back */
+  bool mapped;                 /* in mapped memory that is not yet unmapped */
   long read_step, upload_step; /* the step whose gradient it is / that may use the upload; -1: none */
   long order;                  /* of the upload among the device's, from 1 */
 } box;
@@ -17,7 +17,7 @@ struct cvy_mail {
   int device, n_parcels;
   box *boxes;
   /* with the roster's lock: */
-  long uploads, waited;       /* how many were posted; the newest one that the compute queue waits for */
+  long uploads, waited;       /* number posted; the newest one that the compute queue waits for */
   const box *awaited, *taken; /* whose weights the worker waits for; whose gradient the exchange thread; NULL: none */
 };
 

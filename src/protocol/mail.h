@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Parcels between a device and the host: both sides of a bucket's life in one place.
  *
- * Gradients and weights cross in parcels: parcel u < n_buckets is a bucket, parcel n_buckets the vector of batch
- * normalisation (down: sums; up: running values). The life of a parcel in step t:
+ * Gradients and weights are exchanged in parcels: parcel u < n_buckets is a bucket, parcel n_buckets the vector of
+ * batch normalisation (down: sums; up: running values). The life of a parcel in step t:
  *
  *   worker                                                         exchange thread
  *   the last command that writes its gradient is enqueued
@@ -13,9 +13,9 @@
  *   cvy_mail_await_weights(t + 1), before the first      ◄───────  cvy_mail_deliver(t + 1)
  *   command of step t + 1 that uses them
  *
- * A box belongs to one device. The roster's lock guards what is in it; a thread is woken for the parcel alone that it
- * waits for; a halt of the team ends every wait (then the functions return false). Events are handed over: each belongs
- * to the box, or to the thread that took it out. */
+ * A box belongs to one device. The roster's lock guards its content. A thread is woken only for the parcel that it
+ * waits for. A halt of the team ends every wait (the functions then return false). Ownership of events moves: each
+ * belongs to the box, or to the thread that took it. */
 #ifndef CVY_PROTOCOL_MAIL_H
 #define CVY_PROTOCOL_MAIL_H
 
@@ -29,27 +29,27 @@ void cvy_mail_destroy(cvy_mail **mail);
 
 /* ---- worker ---- */
 
-/* The parcel's gradient of `step` will lie at `part` when the event has completed. mapped: it lies in mapped memory. */
+/* The parcel's gradient of `step` is at `part` once the event has completed. mapped: in mapped memory. */
 void cvy_mail_send(cvy_mail *mail, int parcel, long step, cvy_event *read, void *part, bool mapped);
-/* Waits until the parcel's weights for `step` are posted. *upload: the event behind which they are on the device; NULL:
- * they are behind one that was given before, since a device's uploads complete in order. The forward pass needs first
- * the bucket that is uploaded last, so most steps wait for one upload of buckets, not for each. */
+/* Waits until the parcel's weights for `step` are posted. *upload: the event after which they are on the device; NULL:
+ * an earlier returned event covers them, since a device's uploads complete in order. The forward pass first needs the
+ * bucket that is uploaded last, so most steps wait for one upload of buckets, not for each. */
 bool cvy_mail_await_weights(cvy_mail *mail, int parcel, long step, cvy_event **upload);
 /* With staleness: waits until the host is done with the parcel's gradient of the previous step. *unmapped: the event
  * behind which it may be written again. */
 bool cvy_mail_await_written(cvy_mail *mail, int parcel, long step, cvy_event **unmapped);
 /* Weights for `step` are posted. */
 bool cvy_mail_has_weights(cvy_mail *mail, long step);
-/* Forgets what is in the box: step number `step` begins with what lies on the device. */
+/* Empties the box: step number `step` begins with the device's weights. */
 void cvy_mail_clear(cvy_mail *mail, long step);
 /* Forgets the events: nothing else can be released after the device has failed. */
 void cvy_mail_forget_events(cvy_mail *mail);
-/* The mapped gradient of the parcel, which the caller must give back. NULL: none. */
+/* The mapped gradient of the parcel, which the caller must unmap. NULL: none. */
 void *cvy_mail_take_mapped(cvy_mail *mail, int parcel);
 
 /* ---- exchange thread ---- */
 
-/* Waits until the parcel's gradient of `step` is sent; then *read is the event to wait for, and *part where it lies. */
+/* Waits until the parcel's gradient of `step` is sent; then *read is the event to wait for, and *part its address. */
 bool cvy_mail_take(cvy_mail *mail, int parcel, long step, cvy_event **read, const void **part);
 /* The parcel's weights for `step` are on their way. */
 void cvy_mail_deliver(cvy_mail *mail, int parcel, long step, cvy_upload upload);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The functions through which a team uses one of its devices. replica.c implements it with OpenCL; the simulation in
  * tests/ implements it without a device, on a simulated clock. All modules of the protocol (roster, watch, recover,
- * ring, mail, exchange, ledger) reach devices through this table alone.
+ * ring, mail, exchange, ledger) access devices only through this table.
  *
  * `device` is the pointer that was given to cvy_roster_add. [worker]: called on the device's own thread. [exchange
  * thread]: called between cvy_roster_enter and cvy_roster_leave. A fault of the device gives CVY_E_DEVICE,
@@ -18,7 +18,7 @@
 struct cvy_step;
 typedef struct cvy_event cvy_event; /* a command of the device that will complete; NULL is complete */
 
-/* A generation of the state, as it goes to a device. Flat vectors (nn/layout.h), borrowed for the call. */
+/* A generation of the state, for a device. Flat vectors (nn/layout.h), borrowed for the call. */
 typedef struct cvy_generation {
   long step;                         /* that starts from it */
   const float *w;                    /* weights */
@@ -41,10 +41,10 @@ typedef struct cvy_member_fns {
   cvy_status (*drain)(void *device);
   /* [worker] Releases everything; also after a failure. */
   void (*close)(void *device);
-  /* [worker] Memory for shares of up to share_max samples, as opening would have planned it, with the data set. lone:
-   * the device updates its own weights from now on (cvy_shares_lone); else its gradients cross. only_growth: nothing
-   * happens if there is room for as many already. keep_choices: layers go on with the algorithms they have. After
-   * CVY_E_DEVICE_MEMORY the device can only be planned anew or closed. */
+  /* [worker] Plans memory for shares of up to share_max samples, as at opening, with the data set. lone: the device
+   * updates its own weights from now on (cvy_shares_lone); else its gradients are exchanged. only_growth: does nothing
+   * if there is already room. keep_choices: layers keep their algorithms. After CVY_E_DEVICE_MEMORY the device can only
+   * be planned again or closed. */
   cvy_status (*plan)(void *device, int share_max, bool lone, bool only_growth, bool keep_choices);
   /* [worker] Blocking copies of the state to and from the device. get: each may be NULL; moments: CVY_MOMENTS. */
   cvy_status (*put)(void *device, const cvy_generation *generation);
@@ -53,20 +53,20 @@ typedef struct cvy_member_fns {
   cvy_status (*put_residual)(void *device, const float *residual);
   cvy_status (*get_residual)(void *device, float *residual);
   /* [exchange thread] Waits for the event and destroys it. *ended_ns (may be NULL): when its command ended, by the
-   * device's clock; 0: the device does not say. */
+   * device's clock; 0: not reported. */
   cvy_status (*await)(void *device, cvy_event *event, uint64_t *ended_ns);
-  /* [exchange thread, also outside cvy_roster_enter] The host memory from which the parcel for `step` is to be
-   * uploaded, the device's own; NULL: any will do. No call of the driver. */
+  /* [exchange thread, also outside cvy_roster_enter] The device's host memory for the upload of the parcel for `step`;
+   * NULL: any memory. Does not call the driver. */
   float *(*stage)(void *device, int parcel, long step);
-  /* [exchange thread] Enqueues the upload of the parcel for `step` from host memory, that of `stage` where there is
-   * some, which stays untouched until that step's gradient of the parcel has been taken. mapped: the gradient lies in
-   * mapped memory, which is given back. */
+  /* [exchange thread] Enqueues the upload of the parcel for `step` from host memory, that of `stage` if it is not NULL,
+   * which is unchanged until that step's gradient of the parcel has been taken. mapped: the gradient is in mapped
+   * memory, which is unmapped. */
   cvy_status (*upload)(void *device, int parcel, long step, const float *from, void *mapped, cvy_upload *out);
   /* [any thread of the team] Releases an event that no thread waits for. */
   void (*forget)(cvy_event **event);
-  /* [watchdog, with the roster] beats: counts the calls that the device's thread has made. abandon: gives the device
-   * up, unless the count has changed since `beats` was read (then false); *objects: how many of the driver's objects
-   * are leaked. */
+  /* [watchdog, with the roster] beats: counts the calls that the device's thread has made. abandon: abandons the
+   * device, unless the count has changed since `beats` was read (then false); *objects: number of leaked driver
+   * objects. */
   unsigned long (*beats)(void *device);
   bool (*abandon)(void *device, unsigned long beats, long *objects);
   /* Samples that fit in one pass. */

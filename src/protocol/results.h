@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Results of finished steps, in order, until the caller takes them. Entries are used again: the list does not grow
- * while the caller takes results at least as often as it begins steps. It has a lock of its own. */
+ * Results of finished steps, in order, until the caller takes them. Entries are reused: the list does not grow while
+ * the caller takes results at least as often as it begins steps. It has its own lock. */
 #ifndef CVY_PROTOCOL_RESULTS_H
 #define CVY_PROTOCOL_RESULTS_H
 
@@ -15,7 +15,7 @@ void cvy_results_destroy(cvy_results **results);
 cvy_status cvy_results_reserve(cvy_results *results);
 /* Copies the shares. */
 void cvy_results_add(cvy_results *results, const cvy_step_result *result);
-/* The oldest one; its shares are lent until the next call. False: there is none. */
+/* The oldest one; its shares are borrowed until the next call. False: none. */
 bool cvy_results_take(cvy_results *results, cvy_step_result *out);
 
 #endif

@@ -11,11 +11,11 @@ struct cvy_ring {
   cvy_roster *roster;
   int n; /* devices */
   cvy_step slots[CVY_RUN_AHEAD_MOST + 1];
-  cvy_step redone;      /* the slot of steps that are redone */
-  cvy_journal *journal; /* NULL: there is one device, and no other one could redo a step */
+  cvy_step redone;      /* the slot of repeated steps */
+  cvy_journal *journal; /* NULL: there is only one device, so no step can be repeated */
   long next, finished;  /* numbers of the whole run */
   long truth;           /* the first step that the ledger lacks, of those that began, or the next one */
-  long redo;            /* the step that is redone, -1: none */
+  long redo;            /* the step that is being repeated, -1: none */
   int epoch;            /* of the steps that begin; the caller's */
   bool stopping;
 };
@@ -156,7 +156,7 @@ static cvy_status begin(cvy_ring *r, cvy_step *step) {
   step->epoch = r->epoch;
   step->again = false;
   status = cut(r, step);
-  if (status != CVY_OK && any_lost(r)) { /* the devices left cannot do it: the last finished step ends the run */
+  if (status != CVY_OK && any_lost(r)) { /* the remaining devices cannot do it: the last finished step ends the run */
     while (r->finished < r->next && cvy_roster_status(r->roster) == CVY_OK) cvy_roster_wait(r->roster);
     if (cvy_roster_end(r->roster, status)) cvy_shares_go_back(r->params.shares, r->roster);
   }
@@ -314,7 +314,7 @@ static void post_all(cvy_ring *r) {
   for (long step = r->finished; step < r->next; step++) post(r, slot_of(r, step));
 }
 
-/* Fills the slot of steps that are redone with this one. */
+/* Fills the slot of repeated steps with this one. */
 static cvy_status take_redone(cvy_ring *r, long number) CVY_HOLDS(r->roster);
 static cvy_status take_redone(cvy_ring *r, long number) {
   cvy_journal_get(r->journal, number, &r->redone);
@@ -323,7 +323,7 @@ static cvy_status take_redone(cvy_ring *r, long number) {
   return cut(r, &r->redone);
 }
 
-/* A step is redone: the next one, or the steps under way. */
+/* A step was repeated: continues with the next one, or with the steps under way. */
 static void go_on(cvy_ring *r) CVY_HOLDS(r->roster);
 static void go_on(cvy_ring *r) {
   const long next = r->redo + 1;
@@ -346,7 +346,8 @@ static void count(cvy_ring *r, const cvy_step *step, double ms) {
   if (r->journal && step->lone >= 0) cvy_journal_add(r->journal, step);
   r->finished++;
   if (step->lone < 0) r->truth = r->finished;
-  cvy_roster_step_done(r->roster, step->shares, step->again ? 0 : ms); /* a recovery's time is not a usual step's */
+  cvy_roster_step_done(r->roster, step->shares, step->again ? 0 : ms); /* the time of a recovery is not that of a usual
+                                                                        * step */
   cvy_shares_step_done(r->params.shares, r->roster);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * The steps under way: the caller begins them, workers enqueue them, the exchange thread finishes them in order. At
  * most run_ahead + 1 are under way, in as many slots. Steps [finished, next) are under way; they have the numbers of
- * the whole run. Finished steps that a lone device has alone stay in a journal; if it is lost, the others redo them
- * first, one after the other. */
+ * the whole run. Finished steps that only a lone device has are in a journal; if it is lost, the others first repeat
+ * them, one after the other. */
 #ifndef CVY_PROTOCOL_RING_H
 #define CVY_PROTOCOL_RING_H
 
@@ -20,7 +20,7 @@ typedef struct cvy_ring cvy_ring;
 typedef struct cvy_step_part {
   int offset;                      /* of its samples */
   bool posted;                     /* with the lock: */
-  cvy_event *finished;             /* its result is there */
+  cvy_event *finished;             /* its result has arrived */
   struct cvy_stamp *began, *ended; /* the end of its last wait for weights, and of its last kernel */
   cvy_task task;
 } cvy_step_part;
@@ -32,26 +32,26 @@ typedef struct cvy_step_time {
   double seconds; /* of computing */
 } cvy_step_time;
 
-/* One step as the team hands it to its devices; it lives until the step is finished. */
+/* One step as posted to the devices; it lives until the step is finished. */
 typedef struct cvy_step {
   cvy_ring *ring; /* that has the step */
   long number;
   int n;                  /* samples of the whole batch */
-  bool again;             /* a device was lost in it, and the others do it again */
-  bool redone;            /* it was finished, by a device that was lost with its weights (journal.h) */
-  int lone;               /* the device, of all, that updates its own weights in it (shares.h); -1: gradients cross */
+  bool again;             /* a device was lost in it, and the others repeat it */
+  bool redone;            /* it was finished by a device that was lost with its weights (journal.h) */
+  int lone;               /* index of the lone device (shares.h); -1: gradients are exchanged */
   int group_size;         /* of batch normalisation; 0: one group per share */
   struct cvy_bn_sync *bn; /* batch statistics over all shares; NULL: over groups or shares */
   cvy_update_params update;
-  int epoch;            /* from 0: the samples' random numbers follow from it */
+  int epoch;            /* from 0; the samples' random numbers depend on it */
   int32_t *samples;     /* n sample numbers, device i's at parts[i].offset */
   int *all_shares;      /* one per device of the fleet; without one, of the team */
   int *shares;          /* one per device, a part of these */
   cvy_step_part *parts; /* one per device */
-  uint64_t begun_ns;    /* when the caller asked for it, if no step was under way then; else 0 */
+  uint64_t begun_ns;    /* time of the caller's request, if no step was under way then; else 0 */
   bool timed;           /* workers note when their devices compute */
-  /* In a fleet, one per device of all nodes: the caller fills in its node's own before the step begins, and finds those
-   * of all when it is finished. */
+  /* In a fleet, one per device of all nodes: the caller fills in its node's devices before the step begins; when the
+   * step is finished, all are filled in. */
   cvy_step_time *times;
   bool meets; /* in a fleet, of a finished step: the callers of all nodes meet (new_shares.h) */
 } cvy_step;
@@ -61,10 +61,9 @@ typedef struct cvy_ring_params {
   cvy_shares *shares;
   int batch, run_ahead;
   bool timed;
-  /* [with the roster] Called when a step has got its shares, also when it is begun anew without a device. NULL: not
-   * called. */
+  /* [with the roster] Called when a step has its shares, also when it restarts without a device. NULL: not called. */
   void (*on_cut)(void *user, cvy_step *step);
-  /* Make and free the members that the team adds to a step. NULL: none. */
+  /* Create and free the members that the team adds to a step. NULL: none. */
   cvy_status (*on_make)(void *user, cvy_step *step);
   void (*on_free)(void *user, cvy_step *step);
   void *user;
@@ -81,12 +80,12 @@ void cvy_ring_destroy(cvy_ring **ring);
 uint64_t cvy_ring_begins(cvy_ring *ring);
 /* The free slot of the next step: the caller fills in n, samples, begun_ns, update and group_size. */
 cvy_step *cvy_ring_next(cvy_ring *ring);
-/* Steps belong to this epoch from the next one on; at first to 0. A step keeps its epoch when it begins anew. */
+/* Sets the epoch of steps from the next one on; initially 0. A step keeps its epoch when it restarts. */
 void cvy_ring_set_epoch(cvy_ring *ring, int epoch);
 /* Begins that step, and waits until at most run_ahead steps are unfinished. Fails with the team's status, or that of
  * its shares. */
 cvy_status cvy_ring_begin(cvy_ring *ring);
-/* Waits until all steps are finished and no device has to be taken out. */
+/* Waits until all steps are finished and no device must be removed. */
 cvy_status cvy_ring_wait(cvy_ring *ring);
 /* Waits (if `wait`) until more than `finished` steps are finished; *more: they are. Returns the team's status; after a
  * failure, or with no step under way, no more will finish. */
@@ -97,11 +96,11 @@ long cvy_ring_finished(cvy_ring *ring);
 /* The first step that the ledger lacks, of those that began: the next one, or an older one that a lone device has
  * done. */
 long cvy_ring_truth(cvy_ring *ring);
-/* With no step under way: there are finished steps that the ledger lacks. */
+/* With no step under way: true if the ledger lacks finished steps. */
 bool cvy_ring_is_behind(cvy_ring *ring);
 /* With no step under way: the ledger has all finished steps; returns how many. */
 long cvy_ring_kept(cvy_ring *ring, const cvy_roster *roster) CVY_HOLDS(roster);
-/* A step must not begin before that: there is no room to keep it for being done again. */
+/* True if no step may begin before that, since the journal has no room for it. */
 bool cvy_ring_is_full(cvy_ring *ring);
 /* With no step under way: the next one has this number. */
 void cvy_ring_renumber(cvy_ring *ring, long step);
@@ -118,25 +117,25 @@ void cvy_ring_forget(cvy_ring *ring, int i);
 /* ---- exchange thread ---- */
 
 typedef enum cvy_ring_work { CVY_RING_STEP, CVY_RING_RECOVER, CVY_RING_STOP } cvy_ring_work;
-/* Waits for work. *step: the oldest step under way, or one in front of it that is redone. */
+/* Waits for work. *step: the oldest step under way, or an earlier one that is repeated. */
 cvy_ring_work cvy_ring_await_work(cvy_ring *ring, cvy_step **step);
 /* That step. */
 cvy_step *cvy_ring_oldest(cvy_ring *ring);
 /* Waits until device i has posted its result; *finished is the caller's. False: the team was halted. */
 bool cvy_ring_await_result(cvy_ring *ring, cvy_step *step, int i, cvy_event **finished);
-/* Ends that step after ms milliseconds. By `status` it is finished (CVY_OK), done again without the device that
- * failed, or ends the run. */
+/* Ends that step after ms milliseconds. By `status` it is finished (CVY_OK), repeated without the failed device, or
+ * ends the run. */
 void cvy_ring_finish(cvy_ring *ring, cvy_status status, double ms);
 /* Wait until no worker is inside a task of the step, or of any step under way (the caller may call the second, when the
  * exchange thread has ended). */
 void cvy_ring_await_step(cvy_ring *ring, cvy_step *step);
 void cvy_ring_await_steps(cvy_ring *ring);
 int cvy_ring_under_way(cvy_ring *ring);
-/* How many finished steps are redone when the team goes on: a lost device has them alone. */
+/* Number of finished steps that are repeated when the team continues: only a lost device has them. */
 int cvy_ring_to_redo(cvy_ring *ring);
-/* Cuts the steps under way anew, hands them out again, behind those that are redone, and lifts the halt. *again: a
- * device has failed meanwhile, and nothing was done. may_restart: called with the roster's lock, before any thread goes
- * on; if it says no, *again is true, too. Fails as cvy_shares_cut. */
+/* Splits the steps under way again, posts them after those that are repeated, and ends the halt. *again: a device has
+ * failed meanwhile, and nothing was done. may_restart: called with the roster's lock before any thread continues; if it
+ * returns false, *again is also true. Fails as cvy_shares_cut. */
 cvy_status cvy_ring_restart(cvy_ring *ring, bool (*may_restart)(void *user), void *user, bool *again);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Outline: life · meeting · the team's state · devices · calls on all · signs of life. */
+ * Outline: life · lock and condition · the team's state · devices · calls on all · signs of life. */
 #include "src/protocol/roster.h"
 
 #include <stdatomic.h>
@@ -15,7 +15,7 @@ typedef struct member {
   cvy_member_state state;
   cvy_status fault; /* of a call on the device */
   long lost_step;
-  bool hung;           /* the watchdog has given it up: HUNG, or LOST since */
+  bool hung;           /* the watchdog has abandoned it: HUNG, or LOST since */
   bool idle;           /* no share of any batch */
   long steps_done;     /* with samples for this device */
   atomic_bool entered; /* the exchange thread is inside a call on the device */
@@ -29,7 +29,7 @@ struct cvy_roster {
   int n, n_hung;
   cvy_status status; /* the team's first failure; it sticks */
   cvy_status halted; /* not CVY_OK: all waits inside the team end */
-  cvy_status unread; /* not CVY_OK: the data cannot be read any more */
+  cvy_status unread; /* not CVY_OK: the data can no longer be read */
   bool ended_by_devices, can_recover;
   double usual_ms; /* of a step, lately */
 };
@@ -90,7 +90,7 @@ const cvy_member_fns *cvy_roster_fns(const cvy_roster *r, int i) { return r->mem
 cvy_worker *cvy_roster_worker(const cvy_roster *r, int i) { return r->members[i].worker; }
 const char *cvy_roster_label(const cvy_roster *r, int i) { return r->members[i].label; }
 
-/* ---- meeting ---- */
+/* ---- lock and condition ---- */
 
 #if defined(__clang__) /* the roster is the capability; its mutex is hidden from the analysis */
 #pragma clang diagnostic push
@@ -234,7 +234,7 @@ cvy_status cvy_roster_take_out(cvy_roster *r, long step, cvy_lost_member *lost, 
   cvy_status first = CVY_OK;
   *n_lost = *left = 0;
   cvy_roster_lock(r);
-  for (int i = 0; i < r->n; i++) { /* a device that fails after its turn is taken out next time */
+  for (int i = 0; i < r->n; i++) { /* a device that fails after this loop has passed it is removed next time */
     member *const m = &r->members[i];
     *left += m->state == CVY_WORKING;
     if (m->state != CVY_FAILED && m->state != CVY_HUNG) continue;
@@ -266,7 +266,7 @@ void cvy_roster_post_all(cvy_roster *r, cvy_task *tasks, cvy_task_fn fn, void *a
   cvy_roster_unlock(r);
 }
 
-/* A task of all devices; an error that several of them have is logged once. */
+/* A task of all devices; an error of several devices is logged once. */
 typedef struct group_call {
   const cvy_roster *roster;
   cvy_task_fn fn;
@@ -301,10 +301,11 @@ cvy_status cvy_roster_call_each(cvy_roster *r, cvy_task_fn fn, void *arg, cvy_st
     if (statuses) statuses[i] = one;
   }
   cvy_free(tasks);
-  /* a worker that hangs may still use the call, which is leaked on purpose */
+  /* a hung worker may still use the call, which is leaked on purpose */
   if (cvy_roster_hung(r) > 0) return status;
   if (call->errors.n_silenced > 0)
-    cvy_log_info("the same on %d other device%s", call->errors.n_silenced, call->errors.n_silenced > 1 ? "s" : "");
+    cvy_log_info("the same error on %d other device%s", call->errors.n_silenced,
+                 call->errors.n_silenced > 1 ? "s" : "");
   cvy_free(call);
   return status;
 fail:

@@ -7,8 +7,8 @@
 
 struct cvy_shares {
   cvy_roster *roster;
-  int n, first, n_own; /* devices of the fleet; the place of this node's first one; this node's */
-  bool *agreed;        /* in a fleet: which devices are there, as the nodes have agreed; else NULL */
+  int n, first, n_own; /* number of the fleet's devices; index of this node's first one; number of this node's */
+  bool *agreed;        /* in a fleet: the devices that are not lost, as the nodes have agreed; else NULL */
   bool sync;           /* each share must fit in one pass */
   bool may_be_lone;
   int lone;               /* with the lock: the lone device, -1: none */
@@ -160,9 +160,8 @@ cvy_status cvy_shares_check_room(const cvy_shares *s, const int *counts) {
     const int fit = cvy_roster_fns(s->roster, i)->room(cvy_roster_device(s->roster, i));
     CVY_REQUIRE(counts[i] <= fit, CVY_E_ARGUMENT,
                 "batch normalisation over the whole batch (sync) needs each share in one pass: device %d (%s) has a "
-                "share "
-                "of %d samples and memory for %d at a time; expected a share of at most %d (a smaller batch, other "
-                "shares, more devices), or ghost groups of at most %d samples",
+                "share of %d samples and memory for %d; expected a share of at most %d (a smaller batch, other shares, "
+                "more devices), or ghost groups of at most %d samples",
                 i, cvy_roster_label(s->roster, i), counts[i], fit, fit, fit);
   }
 fail:
@@ -188,7 +187,7 @@ static int find_lone(const cvy_shares *s, const bool *any) {
   return lone;
 }
 
-/* Every node of a fleet looks at the devices of all nodes, so that all nodes find the same lone device. */
+/* Every node of a fleet considers the devices of all nodes, so that all nodes find the same lone device. */
 cvy_status cvy_shares_find(cvy_shares *s, int most, int *share_max) {
   cvy_status status = CVY_OK;
   const int group = s->split.group > 1 ? s->split.group : 1; /* batch and group never change */
@@ -198,7 +197,7 @@ cvy_status cvy_shares_find(cvy_shares *s, int most, int *share_max) {
   CVY_REQUIRE(shares && full && largest && any, CVY_E_MEMORY, "out of host memory");
   CVY_TRY(cvy_shares_of_batch(s, s->split.batch, full));
   for (int i = 0; i < s->n; i++) largest[i] = group;
-  bool more = true; /* a smaller batch may still give some device more than any so far (share/split.h) */
+  bool more = true; /* a smaller batch may still give a device a larger share (share/split.h) */
   for (int n = most; n >= 1 && more; n--) {
     CVY_TRY(cvy_shares_of_batch(s, n, shares));
     more = false;

@@ -4,16 +4,16 @@
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 
-typedef struct patient { /* the watchdog's last look at a device */
+typedef struct patient { /* the watchdog's last reading of a device */
   unsigned long beats, task;
   double quiet_s;
 } patient;
 
 struct cvy_watch {
   cvy_roster *roster;
-  double period_s;  /* between two looks */
+  double period_s;  /* between two readings */
   double timeout_s; /* with the roster's lock, as strict */
-  bool strict;      /* the usual time of a step does not count */
+  bool strict;      /* the usual time of a step is ignored */
   cvy_status (*replace)(void *user);
   void *user;
   patient *patients;
@@ -23,14 +23,14 @@ struct cvy_watch {
   cvy_thread thread;
 };
 
-/* How long a device may be quiet: its worker may compile kernels in its first steps and outside steps. */
+/* Time limit of a device: longer while its worker may compile kernels, in its first steps and outside steps. */
 static double patience(const cvy_watch *w, const cvy_vital_signs *signs) {
   const double usual_s = w->strict ? 0 : 5e-3 * signs->usual_ms,
                limit_s = w->timeout_s > usual_s ? w->timeout_s : usual_s;
   return signs->fast ? limit_s : 10 * limit_s;
 }
 
-/* True: the watchdog has given the device up, with so many objects. */
+/* True: the watchdog has abandoned the device and *objects of its objects. */
 static bool look_at(cvy_watch *w, int i, double passed_s, long *objects) CVY_HOLDS(w->roster);
 static bool look_at(cvy_watch *w, int i, double passed_s, long *objects) {
   patient *const p = &w->patients[i];
@@ -56,7 +56,7 @@ static void look_at_all(cvy_watch *w, double passed_s) {
     const bool given_up = look_at(w, i, passed_s, &objects);
     cvy_roster_unlock(w->roster);
     if (given_up)
-      cvy_log_error("device %d (%s): no sign of life for %.1f s; its thread and %ld OpenCL objects are left alone", i,
+      cvy_log_error("device %d (%s): no sign of life for %.1f s; its thread and %ld OpenCL objects are abandoned", i,
                     cvy_roster_label(w->roster, i), w->patients[i].quiet_s, objects);
   }
 }

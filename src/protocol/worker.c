@@ -69,7 +69,7 @@ void cvy_worker_destroy(cvy_worker **worker) {
     w->stop = true;
     cvy_cond_wake_all(&w->posted);
     cvy_mutex_unlock(&w->lock);
-    if (abandoned) { /* the thread may come back and read the worker */
+    if (abandoned) { /* the thread may return and read the worker */
       cvy_thread_detach(w->thread);
       *worker = NULL;
       return;

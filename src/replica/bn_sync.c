@@ -7,15 +7,15 @@
 typedef struct room {
   float *parts; /* n_floats per device */
   float *result;
-  int arrived; /* devices whose part has come to the meeting under way */
-  long last;   /* number of the last meeting that has a result, -1: none in this step */
+  int arrived; /* devices whose part has arrived */
+  long last;   /* number of the last synchronisation with a result, -1: none in this step */
 } room;
 
-/* A device's place at the meetings; used by its worker alone. */
+/* A device's state in the synchronisations; used only by its worker. */
 typedef struct seat {
   struct cvy_bn_sync *sync;
   int device;
-  long meetings;      /* that it has taken part in, in this step */
+  long meetings;      /* synchronisations in this step so far */
   uint64_t waited_ns; /* for the others */
   cvy_batchnorm_parts parts;
 } seat;
@@ -57,7 +57,7 @@ void cvy_bn_combine_sums(const float *const *parts, int n_parts, size_t n, float
   }
 }
 
-/* The last worker to come calls this, with the roster's lock. */
+/* The last worker to arrive calls this, with the roster's lock. */
 static void combine(cvy_bn_sync *s, room *r, cvy_batchnorm_pass pass, size_t n_floats) {
   int n = 0;
   for (int device = 0; device < s->n_devices; device++) {

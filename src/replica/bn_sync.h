@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * Batch normalisation over a whole batch that several devices share (--bn sync): the devices' workers meet here, once
- * per batchnorm and direction in a step.
+ * Batch normalisation over a whole batch that several devices share (--bn sync): the devices' workers synchronise here,
+ * once per batchnorm and direction in a step.
  *
  * Each worker reads its device's part of the statistics (ops/batchnorm.h: cvy_batchnorm_parts), waits for that read,
- * and for the others. The last one to come combines the parts: in device order, in double, rounded to float once. All
- * workers then enqueue the result's write to their devices and go on. So a worker cannot enqueue a step's later layers
- * before its device has done the earlier ones: each meeting costs a round trip, and devices wait for the slowest one.
+ * and for the others. The last one to arrive combines the parts: in device order, in double, rounded to float once. All
+ * workers then enqueue the result's write to their devices and continue. A worker thus cannot enqueue a step's later
+ * layers before its device has done the earlier ones: each synchronisation costs a round trip, and devices wait for the
+ * slowest one.
  *
- * A device without samples in the step takes no part and is not waited for. With samples on one device only there is
- * nothing to share: cvy_bn_sync_parts gives NULL, and the device uses its own statistics, which are the whole batch's.
+ * A device without samples in the step does not take part. With samples on only one device, cvy_bn_sync_parts gives
+ * NULL, and the device uses its own statistics, which are the whole batch's.
  *
  * Memory: two rooms, taken in turns. A worker that enters a room for the second time has waited for a read behind the
  * write of the room's earlier result on its in-order queue, so no thread or driver reads or writes a room's memory
@@ -27,9 +28,10 @@ cvy_status cvy_bn_sync_create(cvy_roster *roster, size_t n_floats, cvy_bn_sync *
 void cvy_bn_sync_destroy(cvy_bn_sync **sync);
 /* Before the workers begin a step: each device's samples. No worker may be inside. sync may be NULL. */
 void cvy_bn_sync_begin(cvy_bn_sync *sync, const int *shares);
-/* Seconds that `device` has waited for others since `begin`, its part being there. When the step is finished. */
+/* Seconds that `device` has waited for others since `begin`, after its own part. Call it when the step is finished. */
 double cvy_bn_sync_waited(const cvy_bn_sync *sync, int device);
-/* [worker] For the pass of `device`: borrowed until the next begin. NULL: it normalises by itself. sync may be NULL.
+/* [worker] For the pass of `device`: borrowed until the next begin. NULL: the device uses its own statistics. sync may
+ * be NULL.
  * Combining gives CVY_E_INTERRUPTED when the team failed meanwhile. */
 const cvy_batchnorm_parts *cvy_bn_sync_parts(const cvy_bn_sync *sync, int device);
 

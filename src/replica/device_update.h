@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The update on a lone device (shares.h): nothing crosses. [worker] */
+ * The update on a lone device (shares.h), without an exchange. [worker] */
 #ifndef CVY_REPLICA_DEVICE_UPDATE_H
 #define CVY_REPLICA_DEVICE_UPDATE_H
 

@@ -12,8 +12,8 @@
 #include "src/ops/conv2d/math.h"
 #include "src/replica/replica_parts.h"
 
-/* Sets the device that the worker uses from now on, NULL: none; the watchdog looks at it. A worker that was given up
- * meanwhile parks here: memory that it has borrowed may be gone. */
+/* Sets the device that the worker uses from now on, NULL: none; the watchdog reads it. An abandoned worker stops here,
+ * since borrowed memory may be freed. */
 static void take_device(cvy_replica *r, cvy_device *device) {
   cvy_roster_lock(r->setup.roster);
   r->device = device;
@@ -51,12 +51,12 @@ cvy_status cvy_replica_tune(cvy_replica *r, const cvy_replica_params *params, in
   CVY_TRY(cvy_tune_table_open(device, table));
   CVY_TRY(cvy_tune_table_load(*table));
   if ((*table)->wrong)
-    cvy_log_info("%s: the file of tuned kernels %s: what is measured now replaces it", cvy_device_label(device),
+    cvy_log_info("%s: the file of tuned kernels %s: new measurements replace it", cvy_device_label(device),
                  (*table)->wrong);
   const cvy_math math = cvy_math_resolve(device, params->math);
   const uint64_t start = cvy_clock_ns();
   const int known = (*table)->n, indexable = cvy_net_indexable(r->setup.net);
-  /* Where memory is short the network runs in passes of fewer samples: entries for fewer samples serve these. */
+  /* If memory is short, the network runs in passes of fewer samples; entries for fewer samples apply to these. */
   bool again = true;
   for (int n = share_max < indexable ? share_max : indexable; again; n /= 2) {
     const double left_s = budget_s - cvy_clock_seconds_since(start);
@@ -66,7 +66,7 @@ cvy_status cvy_replica_tune(cvy_replica *r, const cvy_replica_params *params, in
     cvy_log_attempt_end(status != CVY_OK && !again);
   }
   if ((*table)->n > known && cvy_tune_table_save(*table) != CVY_OK)
-    cvy_log_warning("%s: what was measured is used, but not kept", cvy_device_label(device));
+    cvy_log_warning("%s: the measurements are used but not stored", cvy_device_label(device));
 fail:
   take_device(r, NULL);
   cvy_device_close(&device);
@@ -74,7 +74,7 @@ fail:
   return status;
 }
 
-/* Reads the device's file. *table NULL: there is no place for a file. */
+/* Reads the device's file. *table NULL: files cannot be stored. */
 static cvy_status read_tuned(cvy_device *device, cvy_tune_table **table) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_tune_table_open(device, table));
@@ -175,7 +175,7 @@ static cvy_status plan_anew(void *device, int share_max, bool lone, bool only_gr
   if (r->attached) CVY_TRY(cvy_replica_attach(r, r->attached));
 fail:
   if (status != CVY_OK) cvy_ahead_cancel(r->device);
-  if (status != CVY_OK) r->share_max = 0; /* there may be no instance: the next plan must make everything */
+  if (status != CVY_OK) r->share_max = 0; /* there may be no instance: the next plan must create everything */
   cvy_free(had);
   return status;
 }
@@ -222,7 +222,7 @@ void cvy_replica_end(cvy_replica *r) { cvy_mail_destroy(&r->mail); }
  * another (mail.c). */
 enum { EVENTS = 24, PARCEL_EVENTS = 4 };
 
-/* The objects that take the gradients from the device, whenever it is not lone. */
+/* The objects that transfer gradients from the device, unless it is lone. */
 static cvy_status make_exchange(cvy_replica *r) {
   cvy_status status = CVY_OK;
   if (r->setup.alone) return CVY_OK;
@@ -265,7 +265,7 @@ cvy_status cvy_replica_make(cvy_replica *r, int share_max, bool lone) {
   cvy_device *const device = r->device;
   if (!r->params.inference)
     CVY_TRY(cvy_device_reserve_events(device, EVENTS + PARCEL_EVENTS * (r->setup.layout->n_buckets + 1)));
-  for (bool again = true; again;) { /* with other kernels, where the compiler has died or hung at some */
+  for (bool again = true; again;) { /* with other kernels, if the compiler crashed or hung on some */
     drop_parts(r);
     cvy_ahead_begin(device);
     CVY_TRY(make_parts(r, share_max, lone));
@@ -294,7 +294,7 @@ static cvy_status put_generation(void *device, const cvy_generation *g) {
   cvy_queue *const queue = cvy_device_compute_queue(r->device);
   const cvy_layout *const l = r->setup.layout;
   const int set = cvy_replica_set_of(r, g->step), other = cvy_replica_set_of(r, g->step + 1);
-  CVY_TRY(cvy_queue_finish(cvy_device_upload_queue(r->device))); /* an older generation must not come behind this one */
+  CVY_TRY(cvy_queue_finish(cvy_device_upload_queue(r->device))); /* an older generation must not follow this one */
   for (int b = 0; b < cvy_layout_stores(l); b++) {
     const size_t size = l->buckets[b].size * sizeof(float), at = l->buckets[b].offset;
     if (r->setup.staleness)

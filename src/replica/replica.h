@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * One device's copy of the network: its instance (nn/instance.h), data set, and its work in every step. It implements
- * the table of member.h with OpenCL. Functions marked [worker] run on the device's own thread. Pieces: staging (where
- * gradients and weights lie on the host), residual (gradients that cross as bfloat16), replica_data (the data set),
+ * the table of member.h with OpenCL. Functions marked [worker] run on the device's own thread. Parts: staging (host
+ * memory of gradients and weights), residual (gradients as bfloat16), replica_data (the data set),
  * replica_step (its work in a step and in the exchange). */
 #ifndef CVY_REPLICA_REPLICA_H
 #define CVY_REPLICA_REPLICA_H
@@ -22,10 +22,10 @@ typedef struct cvy_replica_setup {
   cvy_roster *roster;
   const cvy_net *net;
   const cvy_layout *layout; /* cvy_replica_arrange */
-  bool alone;               /* the team's only device: nothing ever crosses */
-  bool no_overlap, no_sync; /* probes (cvy_team_params) */
+  bool alone;               /* the team's only device: no exchange */
+  bool no_overlap, no_sync; /* for measurements (cvy_team_params) */
   bool packs;               /* gradients cross as bfloat16 */
-  int staleness;            /* a step computes with the weights of so many steps before (0, 1) */
+  int staleness;            /* number of steps by which weights are older (0, 1) */
 } cvy_replica_setup;
 
 /* Settings with which it is opened and planned. Everything is borrowed for the replica's life. */
@@ -34,7 +34,7 @@ typedef struct cvy_replica_params {
   const cvy_selected_device *selected;
   int group_size;
   bool waits_asleep; /* cvy_devices_waits_asleep */
-  int sharers;       /* replicas of the team that share this device's memory, with this one; 0 or 1: it is alone */
+  int sharers;       /* replicas of the team that share this device's memory, including this one; 0 or 1: none else */
   bool inference, recompute, profile;
   int moments; /* of the optimiser */
   float label_smoothing, clip_norm;
@@ -55,11 +55,11 @@ typedef struct cvy_replica {
   cvy_pulse pulse;
   cvy_instance *instance;
   cvy_gather *gather;
-  bool is_lone;                   /* it is planned so that it updates its own weights (shares.h), with: */
+  bool is_lone;                   /* it is planned to update its own weights (shares.h), with: */
   struct cvy_device_update *lone; /* NULL: gradients cross */
   struct cvy_step_inputs *notes;  /* small transfers of every step: results, sample numbers */
   struct cvy_replica_data *data;  /* the data set on the device */
-  const cvy_data *attached;       /* the data set that planning anew puts on the device again; NULL: none */
+  const cvy_data *attached;       /* the data set that a new plan copies to the device again; NULL: none */
   struct cvy_staging *staging;    /* NULL unless gradients cross */
   struct cvy_residual *residual;  /* NULL unless they cross as bfloat16 */
   cvy_mail *mail;                 /* NULL unless gradients cross */
@@ -72,7 +72,7 @@ typedef struct cvy_replica {
 /* The table of member.h; `device` is the cvy_replica. */
 extern const cvy_member_fns cvy_replica_fns;
 
-/* Makes a replica that is not open, before its worker has a task. */
+/* Creates a closed replica, before its worker has a task. */
 void cvy_replica_init(cvy_replica *replica, const cvy_replica_setup *setup);
 /* The team's layout, before the replica is made, and the mailbox if gradients cross. CVY_E_MEMORY. */
 cvy_status cvy_replica_arrange(cvy_replica *replica, const cvy_layout *layout, bool inference);
@@ -95,14 +95,15 @@ cvy_status cvy_replica_attach(cvy_replica *replica, const cvy_data *data);
 /* [worker] Makes the compute queue wait for the weights and running values from which step number `step` would start.
  * On an idle replica they must have been put for that step. */
 cvy_status cvy_replica_settle(cvy_replica *replica, long step);
-/* [worker] Inference on n consecutive samples of the set from `first`: loss sum and hits are added to *loss_sum and
- * *correct; probabilities (NULL: not wanted) gets n rows of one number per class, as cvy_team_classify has them.
+/* [worker] Inference on n consecutive samples of the set from `first`: the sum of losses and the number of correct
+ * predictions are added to *loss_sum and *correct; probabilities (NULL: not requested) gets n rows with one number per
+ * class, as in cvy_team_classify.
  * Blocking. CVY_E_INTERRUPTED soon after *stop becomes non-zero (NULL: never). */
 cvy_status cvy_replica_evaluate(cvy_replica *replica, cvy_set set, int first, int n, const cvy_stop *stop,
                                 double *loss_sum, long *correct, float *probabilities);
 /* [worker] Inference on n samples that lie in x (input pitch); output to y (N, pitch). Blocking. */
 cvy_status cvy_replica_forward(cvy_replica *replica, int n, cvy_buffer *x, cvy_buffer *y);
-/* [worker] Copies all weights that cross to the host memory from which they are uploaded, if the device has some. */
+/* [worker] Copies all exchanged weights to the host memory of the device's uploads, if it has one. */
 cvy_status cvy_replica_stage_all(cvy_replica *replica, const float *w);
 /* [worker] Transfers every gradient down, in the form in which it crosses, and every weight up from w, which has been
  * staged, as a step does. Blocking. */

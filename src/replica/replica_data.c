@@ -101,7 +101,7 @@ cvy_status cvy_replica_data_create(const cvy_replica_data_target *target, const 
   if (fits(r, data)) {
     CVY_TRY(upload_resident(r, data));
   } else {
-    cvy_log_info("%s: the data set does not fit beside the network; its samples are sent batch by batch",
+    cvy_log_info("%s: the data set does not fit in memory with the network; its samples are sent batch by batch",
                  cvy_device_label(target->device));
     CVY_TRY(prepare_streaming(r, data));
   }
@@ -160,7 +160,7 @@ fail:
 
 static cvy_status load_streamed(cvy_replica_data *r, cvy_set set, const int32_t *samples, int n, int epoch) {
   cvy_status status = CVY_OK;
-  cvy_buffer *numbers = NULL; /* random numbers follow the samples, wherever their images lie */
+  cvy_buffer *numbers = NULL; /* random numbers depend on the samples, not on the place of their images */
   cvy_event *images = NULL, *labels = NULL;
   cvy_queue *const compute = cvy_device_compute_queue(r->target.device);
   cvy_queue *const upload = cvy_device_upload_queue(r->target.device);

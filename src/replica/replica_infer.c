@@ -8,8 +8,8 @@
 #include "src/nn/graph.h"
 #include "src/replica/replica_parts.h"
 
-/* The softmax of a row of logits. Rounding may make two of them equal whose logits are not: the first of the largest
- * logits, which the loss kernel counts as the answer, stays ahead of classes in front of it. */
+/* The softmax of a row of logits. Rounding may make two of them equal whose logits differ. The first of the largest
+ * logits, which the loss kernel uses as the prediction, stays above earlier classes. */
 static void softmax(const float *logits, int n, float *out) {
   int best = 0;
   double sum = 0;
@@ -25,7 +25,7 @@ static void softmax(const float *logits, int n, float *out) {
     }
 }
 
-/* Each class by itself. */
+/* Independent classes. */
 static void sigmoids(const float *logits, int n, float *out) {
   for (int i = 0; i < n; i++) out[i] = (float)(1 / (1 + exp(-(double)logits[i])));
 }

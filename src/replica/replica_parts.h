@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Declarations for the files of a replica alone. */
+ * Declarations only for the files of a replica. */
 #ifndef CVY_REPLICA_REPLICA_PARTS_H
 #define CVY_REPLICA_REPLICA_PARTS_H
 

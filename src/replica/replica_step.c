@@ -8,7 +8,7 @@
 
 /* ---- parcels, on the worker ---- */
 
-/* The buffer that crosses as this parcel, and how many of its bytes. */
+/* The buffer of this parcel, and the number of bytes to transfer. */
 static cvy_buffer *crossing(const cvy_replica *r, int parcel, size_t *bytes) {
   const cvy_layout *const l = r->setup.layout;
   if (parcel == l->n_buckets) {
@@ -63,7 +63,7 @@ fail:
   return status;
 }
 
-/* Notes the time at which the device has done everything enqueued so far. */
+/* Records the time at which the device has done everything enqueued so far. */
 static cvy_status note_time(cvy_replica *r, cvy_stamp **out) {
   cvy_status status = CVY_OK;
   cvy_event *now = NULL;
@@ -146,8 +146,8 @@ static cvy_status after_forward(cvy_replica *r) {
 
 /* ---- passes, on the worker ---- */
 
-/* As few passes as memory allows, of nearly equal size, so that no pass takes statistics of a single sample; whole
- * groups of batch normalisation. */
+/* As few passes as memory allows, of nearly equal size, so that no pass has statistics of a single sample; whole groups
+ * of batch normalisation. */
 int cvy_replica_pass_size(const cvy_replica *r, int share, int group) {
   int micro = cvy_instance_micro_batch(r->instance);
   if (group > 1 && share > micro && micro > group) micro -= micro % group; /* planned for a remainder too */

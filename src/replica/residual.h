@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Gradients that cross as bfloat16: the device packs each bucket (ops/compress.h) and adds the residual, the error of
+ * Gradients as bfloat16: the device packs each bucket (ops/compress.h) and adds the residual, the error of
  * this rounding, to the bucket's next gradient. [worker] */
 #ifndef CVY_REPLICA_RESIDUAL_H
 #define CVY_REPLICA_RESIDUAL_H
@@ -16,7 +16,7 @@ cvy_status cvy_residual_create(cvy_device *device, const cvy_layout *layout, cvy
 void cvy_residual_destroy(cvy_residual **residual);
 /* Enqueues the rounding of the bucket's gradient on the device's compute queue. */
 cvy_status cvy_residual_pack(cvy_residual *residual, int bucket, cvy_buffer *gradient);
-/* The bucket's packed gradient, which crosses whole. */
+/* The bucket's packed gradient, which is transferred as a whole. */
 cvy_buffer *cvy_residual_packed(const cvy_residual *residual, int bucket);
 /* Blocking copies of all residuals, a flat vector (nn/layout.h). put NULL: zeros. */
 cvy_status cvy_residual_put(cvy_residual *residual, const float *from);

@@ -25,7 +25,7 @@ cvy_status cvy_staging_create(cvy_device *device, const cvy_layout *layout, int 
     const size_t size_bytes = (staleness ? 3 : 2) * floats * sizeof(float);
     void *host = NULL;
     CVY_TRY(cvy_pinned_create(device, size_bytes, &s->memory, &host));
-    memset(host, 0, size_bytes); /* touches every page, so that memory runs out here or never */
+    memset(host, 0, size_bytes); /* touches every page, so that a lack of memory shows here */
     s->fetched = host;
     s->sent[0] = s->fetched + floats;
     s->sent[1] = s->sent[0] + (staleness ? floats : 0);

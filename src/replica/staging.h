@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * Host memory for gradients and weights that cross. Where device and host share memory, gradients are mapped and
- * weights are written from the ledger, without staging. Elsewhere both go through pinned memory: from other memory
- * NVIDIA's driver would block the exchange thread, and delay the other devices' weights. The update writes new weights
- * there itself (ledger.h). Memory that one context has pinned is ordinary memory for another, so each device has its
- * own.
+ * Host memory for the exchange of gradients and weights. If device and host share memory, gradients are mapped and
+ * weights are written from the ledger, without staging. Else both use pinned memory: with other memory NVIDIA's driver
+ * would block the exchange thread, and delay the other devices' weights. The update writes new weights there directly
+ * (ledger.h). Memory that one context has pinned is ordinary memory for another, so each device has its own.
  *
- * With staleness the exchange thread sends the next weights while the device computes with the present ones: there are
+ * With staleness the exchange thread sends the next weights while the device computes with the current ones: there are
  * two sending areas, by the parity of the step, as there are two sets of weights on the device. */
 #ifndef CVY_REPLICA_STAGING_H
 #define CVY_REPLICA_STAGING_H

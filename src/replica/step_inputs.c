@@ -5,7 +5,7 @@
 
 #include "src/base/mem.h"
 
-enum { NOTES = 4 }; /* steps under way are fewer, and so are passes, mostly */
+enum { NOTES = 4 }; /* more than the steps under way, and usually more than the passes */
 
 struct cvy_step_inputs {
   cvy_device *device;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Small transfers of every step: the sample numbers of a pass go up, the result of a step comes down. They use pinned
- * memory: from other memory NVIDIA's driver would block the worker until the device has done everything enqueued. There
- * are as many notes as passes and steps can be under way, used in turn. [worker], unless said otherwise */
+ * Small transfers of every step: upload of the sample numbers of a pass, download of the result of a step. They use
+ * pinned memory: with other memory NVIDIA's driver would block the worker until the device has done everything
+ * enqueued. There are as many notes as passes and steps can be under way, used in turn. [worker], unless said
+ * otherwise */
 #ifndef CVY_REPLICA_STEP_INPUTS_H
 #define CVY_REPLICA_STEP_INPUTS_H
 

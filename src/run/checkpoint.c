@@ -20,7 +20,7 @@
 #include "src/nn/weights.h"
 
 enum { STEP_DIGITS = 10 };
-/* Files without facts of the model have the version that older programs read. */
+/* Files without metadata of the model have the version that older programs read. */
 static const char FORMAT_VERSION[] = "4", VERSION_BEFORE[] = "3";
 
 /* __metadata__ in the order of checkpoint.h; the checksum comes behind them. */
@@ -125,7 +125,7 @@ cvy_status cvy_checkpoint_require_none(const char *dir) {
   const long newest = n ? steps[0] : 0;
   cvy_free(steps);
   CVY_REQUIRE(n == 0, CVY_E_ARGUMENT,
-              "%s holds %d checkpoint%s already (newest: step %ld): --resume goes on from there; to start afresh, name "
+              "%s already has %d checkpoint%s (newest: step %ld): use --resume to continue; to start a new run, use "
               "another folder or remove them",
               dir, n, n == 1 ? "" : "s", newest);
 fail:
@@ -152,9 +152,9 @@ static void clear_up(const char *dir, const char *aside, const char *name) {
   if (!is_whole) {
     if (unlink(from) == 0) cvy_log_info("removed %s, which a killed run was writing", from);
   } else if (rename(from, to) == 0) {
-    cvy_log_info("%s is a whole checkpoint that its run could not name: it is %s now", from, name);
+    cvy_log_info("%s is a complete checkpoint that its run could not rename; it is now %s", from, name);
   } else {
-    cvy_log_warning("%s is a whole checkpoint that cannot be renamed to %s: %s; it stays, and is not used", from, name,
+    cvy_log_warning("%s is a complete checkpoint that cannot be renamed to %s: %s; it is kept and not used", from, name,
                     strerror(errno));
   }
 }
@@ -288,9 +288,9 @@ cvy_status cvy_checkpoint_write(const char *dir, const cvy_layout *layout, const
   cvy_text texts[N_KEYS] = {0};
   const char *values[N_KEYS], *pairs[N_KEYS + 1][2];
   char path[PATH_MAX], checksum[17];
-  CVY_REQUIRE(keep >= 1, CVY_E_ARGUMENT, "%d checkpoints to keep: at least 1 is needed", keep);
+  CVY_REQUIRE(keep >= 1, CVY_E_ARGUMENT, "%d checkpoints to keep; expected at least 1", keep);
   CVY_REQUIRE(c->at.step >= 0 && c->at.step <= 9999999999, CVY_E_ARGUMENT,
-              "checkpoint of step %ld: 0 to 9999999999 are possible", c->at.step);
+              "checkpoint of step %ld; expected 0 to 9999999999", c->at.step);
   CVY_TRY(cvy_make_dirs(dir, NULL));
   CVY_TRY(path_of(dir, c->at.step, path));
   CVY_TRY(make_values(c, texts, values));
@@ -347,7 +347,7 @@ static cvy_status read_shares(const char *path, const char *text, int **shares, 
   *shares = cvy_calloc((size_t)count, sizeof **shares);
   CVY_REQUIRE(*shares, CVY_E_MEMORY, "no memory to read %s", path);
   CVY_REQUIRE(cvy_parse_counts(text, *shares, n), CVY_E_FORMAT,
-              "%s: the shares '%.200s' are not numbers of samples with commas between them", path, text);
+              "%s: shares '%.200s'; expected numbers of samples separated by commas", path, text);
 fail:
   return status;
 }
@@ -362,7 +362,7 @@ static cvy_status check_devices(const char *path, const char *text) {
     const json_t *const device = json_array_get(list, i);
     good &= json_is_string(device) || json_is_string(json_object_get(device, "label"));
   }
-  CVY_REQUIRE(good, CVY_E_FORMAT, "%s: devices is '%.200s', it must be a list of the devices' labels", path, text);
+  CVY_REQUIRE(good, CVY_E_FORMAT, "%s: devices '%.200s'; expected a list of the devices' labels", path, text);
 fail:
   json_decref(list);
   return status;
@@ -391,14 +391,14 @@ static cvy_status read_numbers(const char *path, const char *const values[N_KEYS
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
     const int key = numbers[i].key;
     CVY_REQUIRE(cvy_parse_int(values[key], 0, numbers[i].max, &got[key]), CVY_E_FORMAT,
-                "%s: %s is '%.60s', expected was a number from 0 to %" PRId64, path, keys[key], values[key],
+                "%s: %s is '%.60s'; expected a number from 0 to %" PRId64, path, keys[key], values[key],
                 numbers[i].max);
   }
   uint64_t loss_bits;
-  CVY_REQUIRE(cvy_parse_uint(values[SEED], 10, &c->at.seed), CVY_E_FORMAT, "%s: seed is '%.60s', expected was a number",
+  CVY_REQUIRE(cvy_parse_uint(values[SEED], 10, &c->at.seed), CVY_E_FORMAT, "%s: seed is '%.60s'; expected a number",
               path, values[SEED]);
   CVY_REQUIRE(strlen(values[LOSS_SUM]) == 16 && cvy_parse_uint(values[LOSS_SUM], 16, &loss_bits), CVY_E_FORMAT,
-              "%s: epoch_loss_sum is '%.60s', expected were 16 hex digits", path, values[LOSS_SUM]);
+              "%s: epoch_loss_sum is '%.60s'; expected 16 hex digits", path, values[LOSS_SUM]);
   memcpy(&c->at.epoch_loss_sum, &loss_bits, sizeof loss_bits);
   c->at.step = (long)got[STEP];
   c->at.epoch = (int)got[EPOCH];
@@ -423,7 +423,7 @@ static bool has(const cvy_st_file *file, const char *prefix, size_t *bytes) {
   return any;
 }
 
-/* Makes memory for the devices' residuals, if the file holds all of their bytes: tensors without data must not cost
+/* Allocates memory for the devices' residuals if the file has all of their bytes: tensors without data must not cost
  * memory. */
 static cvy_status make_residuals(const char *path, const cvy_layout *layout, const cvy_st_file *file,
                                  cvy_checkpoint_data *c) {
@@ -438,8 +438,8 @@ static cvy_status make_residuals(const char *path, const cvy_layout *layout, con
   for (int i = 0; i < c->n_shares; i++) {
     snprintf(prefix, sizeof prefix, "residual/%d/", i);
     if (!has(file, prefix, &bytes)) continue;
-    CVY_REQUIRE(bytes == needed, CVY_E_FORMAT, "%s: the tensors %s… have %zu bytes, those of the network %zu", path,
-                prefix, bytes, needed);
+    CVY_REQUIRE(bytes == needed, CVY_E_FORMAT, "%s: the tensors %s… have %zu bytes; expected %zu", path, prefix, bytes,
+                needed);
     c->residuals[i] = cvy_calloc(layout->n_floats, sizeof **c->residuals);
     CVY_REQUIRE(c->residuals[i], CVY_E_MEMORY, "no memory to read %s", path);
   }
@@ -447,7 +447,7 @@ fail:
   return status;
 }
 
-/* Makes memory for the optimiser's moments that the file has. */
+/* Allocates memory for the optimiser's moments in the file. */
 static cvy_status make_moments(const char *path, const cvy_layout *layout, const cvy_st_file *file,
                                cvy_checkpoint_data *c) {
   cvy_status status = CVY_OK;
@@ -456,7 +456,7 @@ static cvy_status make_moments(const char *path, const cvy_layout *layout, const
     for (int m = 0; m < (adam ? 2 : 1); m++) {
       const cvy_optimizer_kind kind = adam ? CVY_OPTIMIZER_ADAM : CVY_OPTIMIZER_SGD;
       if (!has(file, cvy_update_moment_name(kind, m), &bytes)) continue;
-      CVY_REQUIRE(!c->moments[m], CVY_E_FORMAT, "%s: it has the momentum of SGD and the moments of Adam", path);
+      CVY_REQUIRE(!c->moments[m], CVY_E_FORMAT, "%s: has both the momentum of SGD and the moments of Adam", path);
       c->kind = kind;
       c->moments[m] = cvy_calloc(layout->n_floats, sizeof *c->moments[m]);
       CVY_REQUIRE(c->moments[m], CVY_E_MEMORY, "no memory for the weights of %s", path);
@@ -465,7 +465,7 @@ fail:
   return status;
 }
 
-/* Reads the file and proves that it is whole. CVY_E_FORMAT: it is damaged, or no checkpoint · CVY_E_MISMATCH: it has
+/* Reads and verifies the file. CVY_E_FORMAT: damaged, or not a checkpoint · CVY_E_MISMATCH: it has
  * another version · CVY_E_IO: it cannot be read. */
 cvy_status cvy_checkpoint_open_file(const char *path, cvy_checkpoint **out) {
   cvy_status status = CVY_OK;
@@ -476,14 +476,14 @@ cvy_status cvy_checkpoint_open_file(const char *path, cvy_checkpoint **out) {
   c->path = cvy_strdup(path);
   CVY_REQUIRE(c->path, CVY_E_MEMORY, "no memory to read %s", path);
   const cvy_file_kind kind = cvy_file_kind_of(path);
-  CVY_REQUIRE(kind == CVY_FILE_REGULAR || kind == CVY_FILE_MISSING, CVY_E_FORMAT, "%s is no plain file", path);
+  CVY_REQUIRE(kind == CVY_FILE_REGULAR || kind == CVY_FILE_MISSING, CVY_E_FORMAT, "%s is not a regular file", path);
   CVY_TRY(cvy_st_open(path, &c->file));
   const char *const version = cvy_st_metadata(c->file, keys[FORMAT]);
-  CVY_REQUIRE(version, CVY_E_FORMAT, "%s is no checkpoint: its metadata has no '%s'", path, keys[FORMAT]);
+  CVY_REQUIRE(version, CVY_E_FORMAT, "%s is not a checkpoint: metadata lacks '%s'", path, keys[FORMAT]);
   const bool known = strcmp(version, FORMAT_VERSION) == 0 || strcmp(version, VERSION_BEFORE) == 0;
   for (int i = 0; i < N_KEYS; i++) {
     c->values[i] = cvy_st_metadata(c->file, keys[i]);
-    CVY_REQUIRE(c->values[i] || !known || i == FACTS, CVY_E_FORMAT, "%s: its metadata has no '%s'", path, keys[i]);
+    CVY_REQUIRE(c->values[i] || !known || i == FACTS, CVY_E_FORMAT, "%s: metadata lacks '%s'", path, keys[i]);
   }
   CVY_REQUIRE(known, CVY_E_MISMATCH,
               "%s has the format version '%.20s', this program (%s) reads versions %s and %s: resume "
@@ -540,16 +540,16 @@ cvy_status cvy_checkpoint_open(const char *dir, cvy_checkpoint **out) {
     status = cvy_checkpoint_open_file(path, out);
     if (status == CVY_E_IO)
       CVY_FAIL(status,
-               "the checkpoint of step %ld may be whole but cannot be read: make %s readable, or move it away to go "
-               "on from the one before it",
+               "the checkpoint of step %ld may be intact but cannot be read: make %s readable, or move it away to "
+               "resume from the previous one",
                steps[i], path);
     if (status != CVY_OK && status != CVY_E_FORMAT) goto fail;
     if (status != CVY_OK && i + 1 < n)
-      cvy_log_warning("%s cannot be used; trying the checkpoint before it, of step %ld", path, steps[i + 1]);
+      cvy_log_warning("%s cannot be used; trying the previous checkpoint, of step %ld", path, steps[i + 1]);
   }
   status = CVY_OK;
-  CVY_REQUIRE(*out || n == 0, CVY_E_FORMAT, "none of the %d checkpoints in %s can be used: remove them to start afresh",
-              n, dir);
+  CVY_REQUIRE(*out || n == 0, CVY_E_FORMAT,
+              "none of the %d checkpoints in %s can be used; remove them to start a new run", n, dir);
 fail:
   cvy_free(steps);
   return status;

@@ -105,7 +105,7 @@ extern const char *const cvy_settings_may_differ_any_split[];
  * none) what the metadata has no key for, each only if it says something: `kept_step`, the step of the checkpoint that
  * stays beside the newest, and `kept_median` (of the losses before the jump); `epoch_correct`; `best_epochs`,
  * `judged_epochs` and `best_acc` (the double's bits, 16 hex digits).
- * *out: cvy_free. Settings that are no JSON object come back as they are. CVY_E_MEMORY. */
+ * *out: cvy_free. Settings that are not a JSON object are returned unchanged. CVY_E_MEMORY. */
 cvy_status cvy_settings_extend(const char *settings, uint64_t data_content, const cvy_run_position *at, char **out);
 /* Reads these into *at, whose other members stay as they are. CVY_E_MEMORY. */
 cvy_status cvy_settings_position(const char *settings, cvy_run_position *at);

@@ -26,7 +26,7 @@ static uint64_t hash_of(const float *values, size_t n, uint64_t seed) {
   return values ? XXH64(values, n * sizeof *values, seed) : seed;
 }
 
-/* The state that the run begins with. */
+/* The initial state of the run. */
 static uint64_t hash_state(const cvy_team *team) {
   const cvy_layout *const l = team->layout;
   const cvy_ledger *const ledger = team->ledger;
@@ -188,7 +188,7 @@ static void show(const json_t *value, cvy_text *out) {
   free(text);
 }
 
-/* Logs each entry of `head` that `other` has not, or has otherwise. */
+/* Logs each entry of `head` that `other` lacks or has with another value. */
 static int compare(const cvy_fleet *fleet, int first, const json_t *head, int r, const json_t *other) {
   int n = 0;
   const char *key;
@@ -235,8 +235,7 @@ cvy_status cvy_fleet_settings_compare(cvy_fleet *fleet, const json_t *all) {
     json_decref(other);
   }
   if (differences > 0)
-    cvy_log_error("the nodes would not train the same network in the same way: %d difference%s", differences,
-                  differences == 1 ? "" : "s");
+    cvy_log_error("the nodes' settings differ: %d difference%s", differences, differences == 1 ? "" : "s");
   CVY_TRY(cvy_fleet_refuse_others(fleet, others));
 fail:
   cvy_fleet_free_texts(fleet, &texts);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Before its first step a fleet looks whether all nodes are about to do the same: program, network, data, settings, and
- * the weights that they begin with. */
+ * Compares the nodes of a fleet before the first step: program, network, data, settings, and initial weights. */
 #ifndef CVY_RUN_FLEET_SETTINGS_CHECK_H
 #define CVY_RUN_FLEET_SETTINGS_CHECK_H
 
@@ -13,7 +12,7 @@ cvy_status cvy_fleet_settings_check(cvy_team *team, const cvy_train_params *para
 /* *yes on all nodes if it is on one of them. Collective; without a fleet it does nothing. CVY_E_IO · CVY_E_MEMORY. */
 cvy_status cvy_fleet_settings_any(cvy_fleet *fleet, bool *yes);
 
-/* The same for whatever these JSON objects of all nodes say. */
+/* The same for any JSON objects of all nodes. */
 struct json_t;
 cvy_status cvy_fleet_settings_compare(cvy_fleet *fleet, const struct json_t *own);
 

@@ -20,6 +20,6 @@ void cvy_lag_warn(const cvy_layout *layout, long steps, double train_acc, double
   *said = true;
   cvy_log_warning(
       "accuracy is %.2f in training and %.2f in evaluation, which uses running values of batch normalisation: after "
-      "%ld steps %.0f %% of their first values are left; --precise-bn 100 computes them anew at the end",
+      "%ld steps %.0f %% of their initial values are left; --precise-bn 100 recomputes them at the end",
       train_acc, eval_acc, steps, 100 * left);
 }

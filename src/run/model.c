@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A trained network that makes predictions (convoy/model.h): a team whose data set is what the caller gives. */
+ * Predictions with a trained network (convoy/model.h): a team whose data set is the caller's pictures. */
 #include "convoy/model.h"
 
 #include <inttypes.h>
@@ -35,7 +35,7 @@ static cvy_status find_onnx(const char *path, const char *model, char **out) {
   const bool there = cvy_file_exists(model);
   CVY_REQUIRE(!beside.failed, CVY_E_MEMORY, "out of host memory");
   CVY_REQUIRE(there || cvy_file_exists(cvy_text_get(&beside)), CVY_E_ARGUMENT,
-              "%s holds weights of the network in '%s', and there is no such file, nor %s: name it (--model F.onnx)",
+              "%s holds weights of the network in '%s', but neither this file nor %s exists; expected --model F.onnx",
               path, model, cvy_text_get(&beside));
   *out = cvy_strdup(there ? model : cvy_text_get(&beside));
   CVY_REQUIRE(*out, CVY_E_MEMORY, "out of host memory");
@@ -49,7 +49,7 @@ cvy_status cvy_model_net(const char *path, const cvy_model_info *info, cvy_net *
   cvy_net *net = NULL;
   char *file = NULL;
   *out = NULL;
-  CVY_REQUIRE(info->model, CVY_E_ARGUMENT, "%s does not say which model it is: resnet18 or lenet?", path);
+  CVY_REQUIRE(info->model, CVY_E_ARGUMENT, "%s does not name its model; expected resnet18 or lenet", path);
   if (cvy_onnx_is_file(info->model)) CVY_TRY(find_onnx(path, info->model, &file));
   CVY_TRY(cvy_net_open(file ? file : info->model, info->channels, info->height, info->width, info->classes, &net));
   CVY_REQUIRE(!file || !info->graph || info->graph == cvy_net_fingerprint(net), CVY_E_MISMATCH,
@@ -77,7 +77,7 @@ fail:
   return status;
 }
 
-/* The network of an ONNX file and the facts of it: the caller's, who may leave out all that the file says. */
+/* The network of an ONNX file and its metadata: the caller's, which may lack values that the file has. */
 static cvy_status open_onnx(const char *path, const cvy_model_info *given, cvy_model *m) {
   cvy_status status = CVY_OK;
   cvy_model_info f = given ? *given : (cvy_model_info){0};
@@ -95,14 +95,14 @@ fail:
   return status;
 }
 
-/* The network that the facts of a weights file name, else the caller's. */
+/* The network named in the metadata of a weights file, else the caller's. */
 static cvy_status open_weights(const char *path, const cvy_model_params *p, cvy_model *m) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_model_info_read(path, &m->info));
   if (!m->info || (!m->info->model && p->info)) {
     cvy_model_info_free(&m->info);
     CVY_REQUIRE(p->info, CVY_E_ARGUMENT,
-                "%s does not say which network its weights belong to: name the model, its input and classes", path);
+                "%s does not name the network of its weights; expected the model, its input and classes", path);
     CVY_TRY(copy_facts(path, p->info, &m->info));
   }
   cvy_model_info info = *m->info;
@@ -155,7 +155,7 @@ const cvy_devices *cvy_model_devices(const cvy_model *m) { return m->devices; }
 
 cvy_status cvy_model_predict(cvy_model *m, const uint8_t *pixels, int n, float *probabilities) {
   cvy_status status = CVY_OK;
-  CVY_REQUIRE(n >= 0, CVY_E_ARGUMENT, "%d samples to predict: must be 0 or more", n);
+  CVY_REQUIRE(n >= 0, CVY_E_ARGUMENT, "%d samples to predict; expected 0 or more", n);
   if (n == 0) return CVY_OK;
   if (n > m->n_labels) {
     cvy_free(m->labels);

@@ -41,14 +41,14 @@ cvy_status cvy_resume_check(const cvy_team *team, const cvy_checkpoint_data *c, 
   cvy_shares_full(team->shares, now);
   for (int i = 0; i < c->n_shares; i++) batch += c->shares[i];
   CVY_REQUIRE(batch == team->params.batch, CVY_E_MISMATCH,
-              "the checkpoint of step %ld was made with batches of %" PRId64 " samples, not %d", c->at.step, batch,
+              "the checkpoint of step %ld has batches of %" PRId64 " samples, the run %d", c->at.step, batch,
               team->params.batch);
   CVY_TRY(cvy_noted_same(c->devices, cvy_opening_everyone(team->opening), same));
   *same = *same && c->n_shares == n && memcmp(c->shares, now, (size_t)n * sizeof *now) == 0;
   CVY_REQUIRE(*same || cvy_team_any_split(team) || same_shares(c->shares, c->n_shares, now, n), CVY_E_MISMATCH,
-              "the checkpoint of step %ld was made with the shares %s of a batch, each with batch statistics of its "
-              "own (bn device): with the shares %s training would be another; resume on a team with the "
-              "checkpoint's shares, or train from the start with ghost groups or sync, which can go on anywhere",
+              "the checkpoint of step %ld was made with the shares %s of a batch, each with its own batch statistics "
+              "(bn device); the shares %s would change training. Resume on a team with the checkpoint's shares, or "
+              "train from the start with ghost groups or sync, which can resume on any team",
               c->at.step, add_shares(&was, c->shares, c->n_shares, ","), add_shares(&is, now, n, ","));
 fail:
   cvy_free(now);
@@ -80,15 +80,15 @@ void cvy_resume_tell(const cvy_team *team, const cvy_checkpoint_data *c) {
                  cvy_devices_driver(cvy_opening_everyone(team->opening), i),
                  (int)json_integer_value(json_object_get(noted, "units")), driver ? driver : "?");
   }
-  if (other.size) cvy_log_warning("%s: for the bits that come out it is another device", cvy_text_get(&other));
+  if (other.size) cvy_log_warning("%s: results may differ in the last bits", cvy_text_get(&other));
   for (int i = 0; i < n && rows; i++)
     if (rows[i] < 0)
       cvy_text_add(&anew, "%s%s", anew.size ? ", " : "", cvy_devices_label(cvy_opening_everyone(team->opening), i));
   cvy_log_info(
-      "the checkpoint was made by [%s] with shares %s, the run goes on with shares %s on another team: the same "
-      "training within rounding, not bit for bit; layers keep the algorithms noted for devices of the same name%s%s",
+      "the checkpoint was written by [%s] with shares %s; the run resumes with shares %s on another team: results are "
+      "equal within rounding, not bit for bit; layers keep the algorithms of devices with the same name%s%s",
       cvy_text_get(&labels), add_shares(&was, c->shares, c->n_shares, "+"), add_shares(&is, now, now ? n : 0, "+"),
-      anew.size ? ", chosen anew on " : "", anew.size ? cvy_text_get(&anew) : "");
+      anew.size ? ", and choose new ones on " : "", anew.size ? cvy_text_get(&anew) : "");
   cvy_text_clear(&labels);
   cvy_text_clear(&was);
   cvy_text_clear(&is);

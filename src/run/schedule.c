@@ -10,10 +10,10 @@ static long in_steps(long n, bool epochs, long steps_per_epoch) { return epochs 
 static cvy_status check_schedule(const cvy_lr_schedule *s) {
   cvy_status status = CVY_OK;
   CVY_REQUIRE(s->kind == CVY_LR_CONST || s->kind == CVY_LR_COSINE || s->kind == CVY_LR_LINEAR || s->kind == CVY_LR_STEP,
-              CVY_E_ARGUMENT, "learning rate schedule %d: must be const, cosine, linear or step", (int)s->kind);
+              CVY_E_ARGUMENT, "learning rate schedule %d; expected const, cosine, linear or step", (int)s->kind);
   CVY_REQUIRE(s->kind != CVY_LR_STEP || (s->every >= 1 && isfinite(s->gamma) && s->gamma > 0), CVY_E_ARGUMENT,
-              "learning rate times %g every %ld: the factor must be above 0, the interval 1 or more", (double)s->gamma,
-              s->every);
+              "learning rate times %g every %ld; expected a factor above 0 and an interval of 1 or more",
+              (double)s->gamma, s->every);
 fail:
   return status;
 }
@@ -21,12 +21,12 @@ fail:
 cvy_status cvy_lr_check(const cvy_lr_schedule *s, long steps_per_epoch, long steps) {
   cvy_status status = CVY_OK;
   CVY_TRY(check_schedule(s));
-  CVY_REQUIRE(s->warmup >= 0, CVY_E_ARGUMENT, "warm-up of %ld: must be 0 or more", s->warmup);
+  CVY_REQUIRE(s->warmup >= 0, CVY_E_ARGUMENT, "warm-up of %ld; expected 0 or more", s->warmup);
   CVY_REQUIRE(s->warmup == 0 || !s->warmup_epochs || s->warmup <= steps / steps_per_epoch, CVY_E_ARGUMENT,
-              "warm-up of %lde: must be shorter than the run's %ld epochs", s->warmup, steps / steps_per_epoch);
+              "warm-up of %lde; expected less than the run's %ld epochs", s->warmup, steps / steps_per_epoch);
   const long warmup = in_steps(s->warmup, s->warmup_epochs, steps_per_epoch);
   CVY_REQUIRE(warmup == 0 || warmup < steps, CVY_E_ARGUMENT,
-              "warm-up of %ld%s (%ld steps): must be shorter than the run's %ld steps", s->warmup,
+              "warm-up of %ld%s (%ld steps); expected less than the run's %ld steps", s->warmup,
               s->warmup_epochs ? "e" : "", warmup, steps);
 fail:
   return status;

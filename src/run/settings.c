@@ -11,8 +11,9 @@
 #include "src/base/text.h"
 #include "src/run/checkpoint.h"
 
-/* Settings that change no number. All others (model, data, classes, conv_algo, math, batch, split, bn, lr, momentum,
- * nesterov, weight_decay, init, init_from, seed, no_shuffle, staleness, …; unknown ones, too) must be the same in a
+/* Settings that do not change results. All others (model, data, classes, conv_algo, math, batch, split, bn, lr,
+ * momentum, nesterov, weight_decay, init, init_from, seed, no_shuffle, staleness, …; unknown ones, too) must be the
+ * same in a
  * resumed run. The checkpoint itself holds the choices of tune, the devices and the shares (resume.h). */
 #define NO_NUMBER                                                                                                  \
   "epochs", "max_steps", "no_eval", "on_device_loss", "device_timeout", "allow_nan", "verify_every", "run_ahead",  \
@@ -34,10 +35,10 @@ static const char data_content[] = "data_content", kept_step[] = "kept_step", ke
                   epoch_correct[] = "epoch_correct", best_epochs[] = "best_epochs", judged_epochs[] = "judged_epochs",
                   best_acc[] = "best_acc";
 
-/* The way on where the images or labels are others: a run of its own. */
+/* Advice for other images or labels: a new run. */
 static const char other_data[] =
-    ". To go on with other data, begin a run with the weights of this one: --init-from FILE, "
-    "and where the classes are others --init-skip GLOBS for the last layer";
+    ". To continue with other data, start a run with these weights: --init-from FILE, and with other classes "
+    "--init-skip GLOBS for the last layer";
 
 /* '-' and '_' are the same. */
 static bool same_key(const char *a, const char *b) {
@@ -92,10 +93,10 @@ cvy_status cvy_settings_compare(const char *old_json, const char *new_json, cons
   bool data_changed = false;
   json_t *old_settings = NULL, *new_settings = NULL;
   CVY_TRY(cvy_json_read(old_json, JSON_REJECT_DUPLICATES, &old_settings));
-  CVY_REQUIRE(json_is_object(old_settings), CVY_E_FORMAT, "the settings in the checkpoint are no JSON object: %.200s",
-              old_json);
+  CVY_REQUIRE(json_is_object(old_settings), CVY_E_FORMAT,
+              "the settings in the checkpoint are not a JSON object: %.200s", old_json);
   CVY_TRY(cvy_json_read(new_json, JSON_REJECT_DUPLICATES, &new_settings));
-  CVY_REQUIRE(json_is_object(new_settings), CVY_E_FORMAT, "the settings of this run are no JSON object: %.200s",
+  CVY_REQUIRE(json_is_object(new_settings), CVY_E_FORMAT, "the settings of this run are not a JSON object: %.200s",
               new_json);
   if (!may_differ) may_differ = cvy_settings_may_differ;
   for (size_t i = 0; i < sizeof came_later / sizeof *came_later; i++)

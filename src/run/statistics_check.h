@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Batch normalisation of 1x1 images needs two samples in every group of every pass. A run that would come to a group of
- * one is refused before its first step, not at the end of an epoch. */
+ * Batch normalisation of 1x1 images needs two samples in every group of every pass. A run with a group of one sample is
+ * refused before its first step, not at the end of an epoch. */
 #ifndef CVY_RUN_STATISTICS_CHECK_H
 #define CVY_RUN_STATISTICS_CHECK_H
 

@@ -76,7 +76,7 @@ static const char *kept_by(cvy_optimizer_kind kind, const float *first) {
   return !first ? "no momentum" : kind == CVY_OPTIMIZER_SGD ? "a momentum" : "the moments of Adam";
 }
 
-/* Compares properties that decide about numbers and that a caller's settings may lack. */
+/* Compares properties that change results and that a caller's settings may lack. */
 static cvy_status check_kind(const cvy_team *team, const cvy_checkpoint_data *c) {
   cvy_status status = CVY_OK;
   const char *const run = kept_by(team->params.optimizer, cvy_ledger_moment(team->ledger, 0)), *const was = kept_by(
@@ -85,10 +85,10 @@ static cvy_status check_kind(const cvy_team *team, const cvy_checkpoint_data *c)
   CVY_REQUIRE(strcmp(run, was) == 0 && !c->moments[1] == !cvy_ledger_moment(team->ledger, 1), CVY_E_MISMATCH,
               "the checkpoint of step %ld has %s, the run has %s", c->at.step, was, run);
   CVY_REQUIRE((team->params.staleness > 0) == (c->w_previous != NULL), CVY_E_MISMATCH,
-              "the checkpoint of step %ld was made with staleness %d, the run has %d", c->at.step,
-              c->w_previous != NULL, team->params.staleness);
+              "the checkpoint of step %ld has staleness %d, the run has %d", c->at.step, c->w_previous != NULL,
+              team->params.staleness);
   CVY_REQUIRE(!c->residuals || team->params.exchange == CVY_EXCHANGE_BF16, CVY_E_MISMATCH,
-              "the checkpoint of step %ld was made with exchange bf16, the run has fp32", c->at.step);
+              "the checkpoint of step %ld has exchange bf16, the run has fp32", c->at.step);
 fail:
   return status;
 }
@@ -100,10 +100,10 @@ static void tell(const cvy_team *team, const cvy_checkpoint_data *c, bool same) 
   if (!same) cvy_resume_tell(team, c);
   else if (!cvy_noted_makes(c->devices))
     cvy_log_info(
-        "the checkpoint is of a program that did not note compute units and driver versions: it is not known "
-        "whether the devices are the same in that; if not, the run goes on within rounding, not bit for bit");
+        "the checkpoint of an older program lacks compute units and driver versions of its devices; if these differ, "
+        "results are equal within rounding, not bit for bit");
   if (team->params.exchange == CVY_EXCHANGE_BF16 && (!same || !c->residuals))
-    cvy_log_info("exchange bf16: what rounding had left of the gradients %s and begins again at zero",
+    cvy_log_info("exchange bf16: the residual of the gradients %s and starts at zero",
                  c->residuals ? "belongs to another team" : "is not in the checkpoint");
 }
 
@@ -114,7 +114,7 @@ cvy_status cvy_checkpoint_load(cvy_team *team, const cvy_checkpoint *checkpoint,
   cvy_checkpoint_data c = {0};
   char *extended = NULL;
   bool same;
-  CVY_REQUIRE(team->data, CVY_E_ARGUMENT, "there is no data to go on with: call cvy_team_attach first");
+  CVY_REQUIRE(team->data, CVY_E_ARGUMENT, "there is no data to resume with: call cvy_team_attach first");
   if (settings) CVY_TRY(cvy_settings_extend(settings, team->data->content, NULL, &extended));
   CVY_TRY(cvy_checkpoint_read(checkpoint, team->layout, extended, cvy_resume_may_differ(team), &c));
   CVY_TRY(cvy_resume_check(team, &c, &same));

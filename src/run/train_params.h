@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * cvy_train_params with defaults in place of zeros, checked against a team and its data, and the questions that they
- * answer. */
+ * cvy_train_params with defaults in place of zeros, checked against a team and its data, and queries on them. */
 #ifndef CVY_RUN_TRAIN_PARAMS_H
 #define CVY_RUN_TRAIN_PARAMS_H
 

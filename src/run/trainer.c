@@ -114,8 +114,8 @@ static cvy_status save_checkpoint(trainer *t, bool last) {
   if (status == CVY_E_IO && !last) {
     char newest[64] = "there is none yet";
     if (t->saved_step >= 0) snprintf(newest, sizeof newest, "the newest is that of step %ld", t->saved_step);
-    cvy_log_warning("no checkpoint of step %ld: %s; training goes on and tries again at the next one (%s)", t->at.step,
-                    cvy_log_attempt_text(), newest);
+    cvy_log_warning("no checkpoint of step %ld: %s; training continues and tries again at the next one (%s)",
+                    t->at.step, cvy_log_attempt_text(), newest);
     status = CVY_OK;
   }
 fail:
@@ -133,11 +133,10 @@ static cvy_status resume(trainer *t) {
   if (!opened) return CVY_OK;
   const cvy_run_position at = cvy_checkpoint_position(opened);
   CVY_TRY(cvy_settings_compare(cvy_checkpoint_settings(opened), t->settings, cvy_resume_may_differ(t->team)));
-  CVY_REQUIRE(at.seed == t->p.seed, CVY_E_MISMATCH, "the checkpoint of step %ld was made with seed %llu, not %llu",
-              at.step, (unsigned long long)at.seed, (unsigned long long)t->p.seed);
+  CVY_REQUIRE(at.seed == t->p.seed, CVY_E_MISMATCH, "the checkpoint of step %ld has seed %llu, the run %llu", at.step,
+              (unsigned long long)at.seed, (unsigned long long)t->p.seed);
   CVY_REQUIRE(at.epoch_batches < t->steps_per_epoch, CVY_E_MISMATCH,
-              "the checkpoint of step %ld stands at batch %ld of an epoch, which has %ld: another data set or batch "
-              "size",
+              "the checkpoint of step %ld is at batch %ld of an epoch with %ld batches: another data set or batch size",
               at.step, at.epoch_batches, t->steps_per_epoch);
   CVY_TRY(cvy_checkpoint_load(t->team, opened, NULL));
   t->at = at;
@@ -179,14 +178,14 @@ static void watch_loss(trainer *t, const cvy_step_result *r) {
   t->at.kept_step = t->saved_step;
   t->at.kept_median = t->losses.median;
   cvy_log_warning(
-      "the loss jumps to %g in step %ld (median of the steps before: %g): the checkpoint of step %ld stays in %s "
+      "the loss jumps to %g in step %ld (median of the previous steps: %g): the checkpoint of step %ld is kept in %s "
       "beside the newest",
       r->loss, r->step, t->losses.median, t->at.kept_step, t->p.checkpoint_dir);
 }
 
 /* ---- a stop ---- */
 
-/* In a fleet all nodes stop after the same step: the request rides in a step's sums. */
+/* In a fleet all nodes stop after the same step: the request is sent with a step's sums. */
 static void ask_to_stop(trainer *t) {
   if (chain_of(t)) cvy_chain_ask(chain_of(t), CVY_ASKS_STOP, true);
   else t->stopping = true;
@@ -335,7 +334,7 @@ static cvy_status write_best(trainer *t) {
   cvy_log_attempt_end(saved != CVY_OK && saved != CVY_E_IO);
   t->result.save_best_failed = saved != CVY_OK;
   if (saved == CVY_E_IO)
-    cvy_log_warning("the weights of epoch %d, the best so far, are not saved: %s; training goes on", t->at.epoch,
+    cvy_log_warning("the weights of epoch %d, the best so far, are not saved: %s; training continues", t->at.epoch,
                     cvy_log_attempt_text());
   else status = saved;
 fail:
@@ -429,8 +428,8 @@ fail:
   return status;
 }
 
-/* Running values anew, from the batches that would come next if the run went on with whole epochs. All that they
- * depend on is in the checkpoint: a resumed run gets the same bits. */
+/* Recomputes running values from the batches that would come next if the run continued with whole epochs. They depend
+ * only on the checkpoint's content, so a resumed run gets the same bits. */
 static cvy_status renew_running(trainer *t) {
   cvy_status status = CVY_OK;
   const int n = t->data->train.n, batch = t->team->params.batch;
@@ -483,7 +482,7 @@ fail:
   return status;
 }
 
-/* All nodes of a fleet make the answers if one of them wants them: they cross the fleet. */
+/* All nodes of a fleet compute predictions if one of them requests them, since they are exchanged. */
 static cvy_status take_room_for_predictions(trainer *t) {
   cvy_status status = CVY_OK;
   bool wanted = t->p.on_predictions != NULL;
@@ -556,7 +555,8 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   CVY_TRY(take_room_for_predictions(&t));
   if (cvy_train_judges(&t.p) && data->val.n == 0 && writes(&t))
     cvy_log_warning(
-        "there is no validation set: the test set chooses the best epoch, whose accuracy then flatters (--val-split)");
+        "there is no validation set: the test set selects the best epoch, so its accuracy is too optimistic (expected "
+        "--val-split)");
   t.epoch_whole = t.at.epoch_batches == 0;
   t.first_epoch = t.at.epoch;
   note_on_host(&t);

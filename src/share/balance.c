@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Outline: a device's time · how many devices a batch needs within a time · the shortest time · shares at that time. */
+ * Outline: a device's time · number of devices for a batch within a time · shares at a time · the shortest time. */
 #include "src/share/balance.h"
 
 #include <limits.h>
@@ -62,12 +62,12 @@ double cvy_balance_step_time(const cvy_balance_params *p, const int *shares) {
   return longest + parts * p->part_s;
 }
 
-/* ---- how many devices a batch needs within a time ---- */
+/* ---- number of devices for a batch within a time ---- */
 
 typedef struct search {
   const cvy_balance_params *p;
   int group, rest, least; /* shares are multiples of group; the last device with samples has rest more */
-  int most;               /* devices with a share that `least` leaves room for */
+  int most;               /* most devices with a share of at least `least` */
   int *plain, *ending;    /* most samples of each device: not as the last one, and as the last one (-1: cannot) */
   int *order, *shares, *best;
 } search;
@@ -96,7 +96,8 @@ static void insert(search *s, int n, int i) {
   s->order[at] = i;
 }
 
-/* The fewest devices that do the batch within `seconds`, INT_MAX if all together cannot. shares[]: the most samples of
+/* The smallest number of devices that finish the batch within `seconds`, INT_MAX: all of them take longer. shares[]:
+ * the most samples of
  * each of them, 0 for the others; the sum may exceed the batch. */
 static int fewest(search *s, double seconds) {
   const int n = s->p->n_devices, batch = s->p->batch;
@@ -181,40 +182,41 @@ static void trim(search *s) {
 static cvy_status check(const cvy_balance_params *p) {
   cvy_status status = CVY_OK;
   CVY_REQUIRE(p->batch >= 1 && p->n_devices >= 1 && p->group >= 0 && p->least >= 0, CVY_E_ARGUMENT,
-              "balance: batch %d, %d devices, groups of %d, shares of at least %d: sizes must be positive", p->batch,
+              "balance: batch %d, %d devices, groups of %d, shares of at least %d; expected positive sizes", p->batch,
               p->n_devices, p->group, p->least);
-  CVY_REQUIRE(isfinite(p->part_s) && p->part_s >= 0, CVY_E_ARGUMENT, "balance: %g s for each part: must be 0 or more",
+  CVY_REQUIRE(isfinite(p->part_s) && p->part_s >= 0, CVY_E_ARGUMENT, "balance: %g s for each part; expected 0 or more",
               p->part_s);
   for (int i = 0; i < p->n_devices; i++) {
     const cvy_balance_device *const d = &p->devices[i];
-    CVY_REQUIRE(d->n_points >= 1 && d->points, CVY_E_ARGUMENT, "balance: nothing was measured on device %d", i);
+    CVY_REQUIRE(d->n_points >= 1 && d->points, CVY_E_ARGUMENT, "balance: device %d has no measurement", i);
     CVY_REQUIRE(isfinite(d->factor) && d->factor >= 0 && isfinite(d->exchange_s) && d->exchange_s >= 0 &&
                     isfinite(d->tail_s) && d->tail_s >= 0 && d->multiple >= 0,
                 CVY_E_ARGUMENT,
-                "balance: device %d: factor %g, exchange %g s, its tail %g s, multiples of %d: must be 0 or more", i,
+                "balance: device %d: factor %g, exchange %g s, its tail %g s, multiples of %d; expected 0 or more", i,
                 d->factor, d->exchange_s, d->tail_s, d->multiple);
     for (int k = 0; k < d->n_points; k++)
       CVY_REQUIRE(d->points[k].n > (k > 0 ? d->points[k - 1].n : 0) && isfinite(d->points[k].seconds) &&
                       d->points[k].seconds > 0,
-                  CVY_E_ARGUMENT, "balance: device %d: %d samples in %g s: samples must ascend, times be above 0", i,
+                  CVY_E_ARGUMENT,
+                  "balance: device %d: %d samples in %g s; expected ascending samples and times above 0", i,
                   d->points[k].n, d->points[k].seconds);
   }
 fail:
   return status;
 }
 
-/* Within this time every device can do as many samples as its memory allows. */
+/* A time within which every device can process as many samples as its memory allows. */
 static double longest(const search *s) {
   double seconds = 0;
   for (int i = 0; i < s->p->n_devices; i++) seconds = fmax(seconds, cvy_balance_time(&s->p->devices[i], s->p->batch));
   return seconds;
 }
 
-/* The shortest time within which at most `parts` devices do the batch; infinite: they cannot. */
+/* The shortest time within which at most `parts` devices process the batch; infinite: none. */
 static double shortest(search *s, int parts) {
   double low = 0, high = longest(s);
   if (fewest(s, high) > parts) return INFINITY;
-  /* ends a few bits before equality: neighbouring shares differ by far more */
+  /* ends a few bits before equality: neighbouring shares differ much more */
   for (int i = 0; i < 100 && high - low > 1e-14 * high; i++) {
     const double middle = low + (high - low) / 2;
     if (fewest(s, middle) <= parts) high = middle;
@@ -223,7 +225,7 @@ static double shortest(search *s, int parts) {
   return high;
 }
 
-/* Takes a device for the whole batch where that is shorter than `best`. */
+/* Chooses one device for the whole batch if that is shorter than `best`. */
 static void try_lone(search *s, double *best) {
   const cvy_balance_params *const p = s->p;
   for (int i = 0; i < p->n_devices && p->may_be_lone; i++) {
@@ -289,7 +291,7 @@ cvy_status cvy_balance_find(const cvy_balance_params *p, int *shares, cvy_balanc
   CVY_TRY(begin_search(&s, p));
   const size_t n = (size_t)p->n_devices;
   double best = INFINITY;
-  /* without a price for a part, more devices never take longer */
+  /* without a cost per part, more devices never take longer */
   for (int parts = p->part_s > 0 ? 1 : s.most; parts <= s.most; parts++) {
     const double seconds = shortest(&s, parts);
     if (!isfinite(seconds) || seconds + parts * p->part_s >= best) continue;
@@ -305,8 +307,8 @@ cvy_status cvy_balance_find(const cvy_balance_params *p, int *shares, cvy_balanc
     long room = 0;
     for (int i = 0; i < p->n_devices; i++) room += p->devices[i].cap < 0 ? p->batch : p->devices[i].cap;
     CVY_FAIL(CVY_E_DEVICE_MEMORY,
-             "balance: a batch of %d samples (shares in multiples of %d, at least %d) does not fit on the %d devices, "
-             "which have room for %ld",
+             "balance: a batch of %d samples (shares in multiples of %d, at least %d) does not fit on the %d devices; "
+             "at most %ld fit",
              p->batch, s.group, s.least, p->n_devices, room);
   }
   memcpy(shares, s.best, n * sizeof *shares);
@@ -324,14 +326,12 @@ void cvy_balance_explain(const cvy_balance_params *p, const int *shares, const c
   switch (why[device]) {
     case CVY_BALANCE_WORKS: snprintf(text, size, "it has a share of %d", shares[device]); break;
     case CVY_BALANCE_TOO_SLOW:
-      snprintf(text, size, "even %d image%s would take it %.3g s, without it a step takes %.3g s", smallest,
+      snprintf(text, size, "even %d image%s would take it %.3g s; without it a step takes %.3g s", smallest,
                smallest == 1 ? "" : "s", alone, step);
       break;
-    case CVY_BALANCE_NO_GAIN:
-      snprintf(text, size, "with a part of the batch for it a step would not take less than %.3g s", step);
-      break;
+    case CVY_BALANCE_NO_GAIN: snprintf(text, size, "a step with it would not be shorter than %.3g s", step); break;
     case CVY_BALANCE_NO_MEMORY:
-      snprintf(text, size, "its memory has room for %d image%s, the smallest share is %d", d->cap,
+      snprintf(text, size, "its memory has room for %d image%s; the smallest share is %d", d->cap,
                d->cap == 1 ? "" : "s", smallest);
       break;
   }

@@ -6,7 +6,7 @@
 
 /* Computing limits a team that computes for this fraction of its step. */
 static const double MOSTLY = 0.93;
-/* Two measurements may differ by this. */
+/* Tolerance between two measurements. */
 static const double GAIN = 0.02;
 
 const char *cvy_scaling_limit_name(cvy_scaling_limit limit) {
@@ -14,7 +14,7 @@ const char *cvy_scaling_limit_name(cvy_scaling_limit limit) {
   return names[limit];
 }
 
-/* Cores of the place that are at work, among the first k devices; shares NULL: of all of them. */
+/* Busy cores of the place, of the first k devices; shares NULL: of all of them. */
 static double load_of(const cvy_scaling_device *d, int k, const int *shares, int place) {
   double load = 0;
   for (int i = 0; i < k; i++)
@@ -112,11 +112,11 @@ void cvy_scaling_verdict(const char *name, double before_s, double after_s, cons
     return;
   }
   switch (cvy_scaling_limits(with, after_s)) {
-    case CVY_SCALING_CORES: snprintf(why, sizeof why, "it computes on cores that were busy already"); break;
+    case CVY_SCALING_CORES: snprintf(why, sizeof why, "its cores were already busy"); break;
     case CVY_SCALING_COMPUTE: snprintf(why, sizeof why, "the devices slow each other down"); break;
     case CVY_SCALING_EXCHANGE:
-      snprintf(why, sizeof why, "%.1f ms of the exchange are not hidden behind %.1f ms of computing",
-               1e3 * with->exposed_s, 1e3 * with->compute_s);
+      snprintf(why, sizeof why, "%.1f ms of the exchange do not overlap %.1f ms of computing", 1e3 * with->exposed_s,
+               1e3 * with->compute_s);
       break;
     case CVY_SCALING_IMBALANCE:
       snprintf(why, sizeof why, "the others wait %.1f ms for the slowest; --split auto gives it less",
@@ -127,13 +127,13 @@ void cvy_scaling_verdict(const char *name, double before_s, double after_s, cons
                1e3 * (after_s - with->step_s));
       break;
   }
-  if (gain >= 1) snprintf(text, size, "adding %s hardly matters: %.2fx, because %s", name, gain, why);
+  if (gain >= 1) snprintf(text, size, "adding %s has hardly any effect: %.2fx, because %s", name, gain, why);
   else snprintf(text, size, "adding %s is not worth it: %.2fx, because %s", name, gain, why);
 }
 
 /* ---- fleets ---- */
 
-/* Steps that are followed until each takes as long as the one before, however uneven the nodes are. */
+/* Number of simulated steps until all steps take the same time, also with uneven nodes. */
 enum { CHAIN_STEPS = 16 };
 
 static double ready_of(const cvy_scaling_chain *c, int r, int u) { return c->nodes ? c->nodes[r].ready_s[u] : 0; }
@@ -155,7 +155,7 @@ static void follow_step(const cvy_scaling_chain *c, double *when, double *open, 
       here[u] = now;
     }
   }
-  for (int r = last; r >= 0; r--) { /* the totals take the places of the sums: when they are sent on */
+  for (int r = last; r >= 0; r--) { /* the totals replace the sums: the time when they are sent on */
     double *const here = sums + (size_t)r * (size_t)c->n_units;
     const double *const next = here + c->n_units;
     double now = 0;
@@ -168,7 +168,7 @@ static void follow_step(const cvy_scaling_chain *c, double *when, double *open, 
     }
     when[r] = now;
   }
-  open[0] = when[0]; /* the head has the commit, and says so to the others */
+  open[0] = when[0]; /* the head has the commit and acknowledges it to the others */
   for (int r = 1; r <= last; r++) open[r] = fmax(when[r], open[r - 1] + c->links[r - 1].latency_s);
 }
 
@@ -206,7 +206,7 @@ void cvy_scaling_node_verdict(const char *name, double without_s, double with_s,
   else if (own_s > without_s / (1 + GAIN))
     snprintf(why, sizeof why, "it needs %.1f ms for its share, the others %.1f ms for theirs; give it less",
              1e3 * own_s, 1e3 * others_s);
-  else
-    snprintf(why, sizeof why, "sums and links are not hidden behind %.1f ms of computing", 1e3 * fmax(own_s, others_s));
-  snprintf(text, size, "%s %s: %.2fx, because %s", name, gain >= 1 ? "hardly matters" : "is not worth it", gain, why);
+  else snprintf(why, sizeof why, "sums and links do not overlap %.1f ms of computing", 1e3 * fmax(own_s, others_s));
+  snprintf(text, size, "%s %s: %.2fx, because %s", name, gain >= 1 ? "has hardly any effect" : "is not worth it", gain,
+           why);
 }

@@ -6,8 +6,8 @@
 
 #include "src/base/mem.h"
 
-/* Two remainders that are nearer than this are a tie: weights are decimal fractions, which doubles do not hold exactly.
- * (A quota that comes out just below its whole number has the largest remainder, which makes it whole again.) */
+/* Remainders that differ by less than this are a tie, since doubles do not represent decimal fractions exactly. (A
+ * quota just below its whole number has the largest remainder and is rounded up.) */
 static const double TIE = 1e-9;
 
 static int largest_first(const void *a, const void *b) {
@@ -47,7 +47,7 @@ static void largest_remainder(int total, const double *weights, int n_devices, d
     }
 }
 
-/* Deals out n samples in whole groups; the remainder is one smaller group at the end (split.h). scratch: as above. */
+/* Distributes n samples in whole groups; the remainder is one smaller group at the end (split.h). scratch: as above. */
 static void deal(int n, int group, const double *weights, int n_devices, double *scratch, int *shares) {
   const int rest = n % group;
   largest_remainder(n / group, weights, n_devices, scratch, shares);
@@ -75,29 +75,27 @@ static cvy_status check_values(const cvy_split_params *p, int group) {
   const bool shares = p->rule == CVY_RULE_SHARES;
   double sum = 0;
   int last = 0;
-  CVY_REQUIRE(p->values, CVY_E_ARGUMENT, "split: %s need one value per device, none are given",
-              shares ? "shares" : "weights");
+  CVY_REQUIRE(p->values, CVY_E_ARGUMENT, "split: %s: expected one value per device", shares ? "shares" : "weights");
   for (int i = 0; i < p->n_devices; i++) {
     const double value = p->values[i];
-    CVY_REQUIRE(isfinite(value) && value >= 0, CVY_E_ARGUMENT, "split: the %s of device %d is %g, it must be 0 or more",
+    CVY_REQUIRE(isfinite(value) && value >= 0, CVY_E_ARGUMENT, "split: the %s of device %d is %g; expected 0 or more",
                 shares ? "share" : "weight", i, value);
     CVY_REQUIRE(!shares || (value <= p->batch && value == floor(value)), CVY_E_ARGUMENT,
-                "split: the share of device %d is %.10g, it must be a whole number of samples from 0 to the batch size "
-                "%d",
-                i, value, p->batch);
+                "split: the share of device %d is %.10g; expected a whole number from 0 to the batch size %d", i, value,
+                p->batch);
     sum += value;
     if (value > 0) last = i;
   }
   CVY_REQUIRE(sum > 0 && isfinite(sum), CVY_E_ARGUMENT,
-              "split: the %s of the %d devices sum to %g, which says nothing about their proportion",
-              shares ? "shares" : "weights", p->n_devices, sum);
+              "split: the %s of the %d devices sum to %g; expected a finite sum above 0", shares ? "shares" : "weights",
+              p->n_devices, sum);
   if (shares) {
-    CVY_REQUIRE(sum == p->batch, CVY_E_ARGUMENT, "split: the shares sum to %.10g, the batch has %d samples", sum,
+    CVY_REQUIRE(sum == p->batch, CVY_E_ARGUMENT, "split: the shares sum to %.10g; expected the batch size %d", sum,
                 p->batch);
     for (int i = 0; i < last; i++)
       CVY_REQUIRE((int)p->values[i] % group == 0, CVY_E_ARGUMENT,
-                  "split: the share of device %d is %d, with groups of %d samples it must be a "
-                  "multiple of %d (only device %d, the last one with samples, may have a remainder)",
+                  "split: the share of device %d is %d; with groups of %d samples, expected a multiple of %d (only "
+                  "device %d, the last one with samples, may have a remainder)",
                   i, (int)p->values[i], group, group, last);
   }
 fail:
@@ -108,8 +106,8 @@ cvy_status cvy_split_shares(const cvy_split_params *p, int n, int *shares) {
   cvy_status status = CVY_OK;
   double *scratch = NULL, *full = NULL;
   CVY_REQUIRE(p->batch >= 1 && p->n_devices >= 1 && p->group >= 0, CVY_E_ARGUMENT,
-              "split: batch %d, %d devices, groups of %d: sizes must be positive", p->batch, p->n_devices, p->group);
-  CVY_REQUIRE(n >= 0 && n <= p->batch, CVY_E_ARGUMENT, "split: %d samples, at most the batch size %d are possible", n,
+              "split: batch %d, %d devices, groups of %d; expected positive sizes", p->batch, p->n_devices, p->group);
+  CVY_REQUIRE(n >= 0 && n <= p->batch, CVY_E_ARGUMENT, "split: %d samples; expected at most the batch size %d", n,
               p->batch);
   const int group = p->group > 1 ? p->group : 1;
   if (p->rule == CVY_RULE_EVEN) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Cuts a batch into the devices' shares. Pure functions of their arguments: no device, no state, any thread.
+ * Divides a batch into the devices' shares. Pure functions of their arguments: no device, no state, any thread.
  *
  * A batch is a list of samples; device 0 gets the first shares[0] of them, device 1 the next, and so on. Full batch of
  * `batch` samples:
@@ -10,7 +10,7 @@
  * A short batch (n < batch) is divided in the same proportion: even again, or by largest remainder with the full
  * batch's shares as weights.
  *
- * group G > 1 (batch normalisation by groups of G consecutive samples): the same rules deal out the n / G full groups
+ * group G > 1 (batch normalisation by groups of G consecutive samples): the same rules distribute the n / G full groups
  * instead of samples. The remainder n % G is one smaller group, the last of the batch, so it goes to the last device
  * that has full groups or to one behind it: to the one whose samples / weight (with the remainder) is least, ties to
  * the lower index. Every share but that one is a multiple of G. */
@@ -33,8 +33,8 @@ typedef struct cvy_split_params {
 } cvy_split_params;
 
 /* Fills shares[n_devices] for a batch of n samples, 0 <= n <= batch; they sum to n and may be 0. CVY_E_ARGUMENT (the
- * message names device, value and a right one): sizes out of range, weights negative or all 0, shares that are no whole
- * numbers, do not sum to the batch, or do not respect the groups. */
+ * message names the device, the value and the accepted values): sizes out of range, weights negative or all 0, shares
+ * that are not whole numbers, do not sum to the batch, or do not respect the groups. */
 cvy_status cvy_split_shares(const cvy_split_params *params, int n, int *shares);
 /* An upper bound of a device's share of any batch of at most n samples. `full`: its share of the full batch; if that is
  * 0, so are all others. */

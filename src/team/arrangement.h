@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The order of a team's parameters and the size of its buckets, as its settings want them. */
+ * The order of a team's parameters and the size of its buckets, by its settings. */
 #ifndef CVY_TEAM_ARRANGEMENT_H
 #define CVY_TEAM_ARRANGEMENT_H
 

@@ -40,7 +40,7 @@ static cvy_status run_pass(cvy_replica *r, int n, const cvy_team *team) {
   const bool training = !team->params.inference;
   const cvy_pass pass = {.n = n,
                          .batch = n,
-                         .samples = cvy_instance_labels(r->instance), /* any numbers will do for what is dropped */
+                         .samples = cvy_instance_labels(r->instance), /* dropped values do not affect the time */
                          .group_size = team->params.bn == CVY_BN_GHOST && training ? team->params.ghost : 0};
   CVY_TRY(cvy_instance_forward(r->instance, &pass, training));
   CVY_TRY(cvy_instance_loss(r->instance, &pass, training));

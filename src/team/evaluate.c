@@ -22,7 +22,7 @@ cvy_status cvy_input_take_moments(cvy_input_params *input, const cvy_data *data)
   cvy_status status = CVY_OK;
   double mean[CVY_INPUT_CHANNELS_MOST], deviation[CVY_INPUT_CHANNELS_MOST];
   CVY_REQUIRE(data->c <= CVY_INPUT_CHANNELS_MOST, CVY_E_ARGUMENT,
-              "images of %d channels cannot be normalised: at most %d are possible", data->c, CVY_INPUT_CHANNELS_MOST);
+              "images of %d channels cannot be normalised; expected at most %d", data->c, CVY_INPUT_CHANNELS_MOST);
   CVY_TRY(cvy_data_moments(data, mean, deviation));
   for (int c = 0; c < data->c; c++) {
     input->mean[c] = (float)mean[c];
@@ -42,10 +42,9 @@ cvy_status cvy_team_attach(cvy_team *team, const cvy_data *data) {
               "data set %s has images of %dx%dx%d (height, width, channels), the network takes %dx%dx%d", data->name,
               data->h, data->w, data->c, in->h, in->w, in->c);
   CVY_REQUIRE(data->classes <= cvy_net_classes(team->net), CVY_E_MISMATCH,
-              "data set %s has %d classes, the network tells only %d apart", data->name, data->classes,
-              cvy_net_classes(team->net));
+              "data set %s has %d classes, the network only %d", data->name, data->classes, cvy_net_classes(team->net));
   CVY_REQUIRE(data->train.images || data->train.n == 0, CVY_E_ARGUMENT,
-              "the images of data set %s are not there yet: call cvy_data_load_end first", data->name);
+              "the images of data set %s are not loaded yet: call cvy_data_load_end first", data->name);
   CVY_TRY(cvy_ring_wait(team->ring));
   /* no worker reads the settings meanwhile: the team is at rest */
   if (team->params.input.of_data) CVY_TRY(cvy_input_take_moments(&team->params.input, data));
@@ -108,8 +107,9 @@ static void explain_loss(cvy_team *team, cvy_set set, int first, const int *shar
   if (cvy_team_sync(team) != CVY_OK) return;
   if (cvy_weights_find_not_finite(team->layout, cvy_ledger_w(team->ledger), cvy_ledger_running(team->ledger), name,
                                   sizeof name)) {
-    cvy_log_warning("the loss of the %s images is not finite: tensor '%s' of the weights has values that are not", what,
-                    name);
+    cvy_log_warning(
+        "the loss of the %s images is not finite: tensor '%s' of the weights has values that are not finite", what,
+        name);
     return;
   }
   search s = {.team = team, .set = set};
@@ -123,11 +123,12 @@ static void explain_loss(cvy_team *team, cvy_set set, int first, const int *shar
   }
   if (s.found && s.layer >= 0)
     cvy_log_warning(
-        "the loss of the %s images is not finite: %s is the first layer with an output that is not, on images %d to %d",
+        "the loss of the %s images is not finite: %s is the first layer with an output that is not finite, on images "
+        "%d to %d",
         what, cvy_layer_title(team->net, s.layer, name, sizeof name), s.first, s.first + s.n - 1);
   else if (here)
-    cvy_log_warning("the loss of the %s images is not finite: the outputs of the network are, but lie too far apart",
-                    what);
+    cvy_log_warning(
+        "the loss of the %s images is not finite: the outputs of the network are finite, but differ too much", what);
 }
 
 /* ---- evaluation ---- */

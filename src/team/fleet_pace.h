@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The speeds of all devices of a fleet, as each node has measured its own: one cvy_pace for all of them, the same on
- * all nodes. The head decides where all must do the same. All functions but the last are collective, as
+ * The speeds of all devices of a fleet, measured by each node: one cvy_pace for all devices, the same on all nodes. The
+ * head decides where all nodes must agree. All functions but the last are collective, as
  * those of nodes.h for the opening. */
 #ifndef CVY_TEAM_FLEET_PACE_H
 #define CVY_TEAM_FLEET_PACE_H

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * The inside of a cvy_team (convoy/team.h). Threads: the caller's · one worker per device · the exchange thread · the
- * watchdog. They meet under the roster's lock; every other lock belongs to one member, and threads hold it for moments
- * only.
+ * Internals of cvy_team (convoy/team.h). Threads: the caller's · one worker per device · the exchange thread · the
+ * watchdog. They share the roster's lock; every other lock belongs to one member, and threads hold it briefly.
  *
- * Only a member's own file touches its state: most of these types are opaque elsewhere. */
+ * Only a member's own file accesses its state: most of these types are opaque elsewhere. */
 #ifndef CVY_TEAM_INSIDE_H
 #define CVY_TEAM_INSIDE_H
 
@@ -57,12 +56,11 @@ static inline bool cvy_team_is_asked_to_stop(const cvy_team *team) {
   return (team->stop && cvy_stop_requested(team->stop)) || cvy_chain_asks(cvy_team_chain(team), CVY_ASKS_STOP);
 }
 
-/* There is one device, here and on other nodes: nothing ever crosses. */
+/* True with one device on all nodes together: no exchange. */
 static inline bool cvy_team_is_alone(const cvy_team *team) { return team->devices->n == 1 && !team->params.fleet; }
 
-/* The host sums no gradients that only one device has: that device updates its own weights, with the same arithmetic.
- * Not where gradients are rounded on their way, or weights are older than a step; nor in a fleet of one node, which is
- * there to measure what a node's chain takes. */
+/* A device with all samples updates its own weights, with the same arithmetic, without the host's sum. Not with bf16
+ * gradients or staleness, nor in a fleet of one node, which measures a node's chain. */
 static inline bool cvy_team_may_be_lone(const cvy_team_params *p) {
   return (!p->fleet || cvy_fleet_size(p->fleet) > 1) && !p->inference && !p->no_sync && p->staleness == 0 &&
          p->exchange == CVY_EXCHANGE_FP32;

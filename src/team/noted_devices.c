@@ -122,7 +122,7 @@ cvy_status cvy_noted_devices(const char *const *texts, int n, cvy_devices **out)
   for (int r = 0; r < n; r++) {
     CVY_TRY(cvy_json_read(texts[r], 0, &list));
     CVY_REQUIRE(json_is_array(list) && json_array_extend(all, list) == 0, CVY_E_FORMAT,
-                "the devices of node %d are no JSON array: %.200s", r, texts[r]);
+                "the devices of node %d are not a JSON array: %.200s", r, texts[r]);
     json_decref(list);
     list = NULL;
   }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * The devices of a team as a checkpoint notes them, and how those of another team fit to them.
+ * The devices of a team in a checkpoint, and the mapping from those of another team.
  *
- * A device takes what the checkpoint notes for the device of the same label, or else for the first one of the same name
- * (a label without its place: "0:0/1 NAME" is "NAME"). A device with another number of compute units, or another
- * version of its driver, is another device for the bits that come out: blocks, and with them the order of sums, follow
- * from the one, code from the other. Older checkpoints do not note them. Pure. */
+ * A device uses the checkpoint's entry for the device of the same label, or else for the first one of the same name (a
+ * label without its place: "0:0/1 NAME" is "NAME"). A device with another number of compute units, or another version
+ * of its driver, counts as another device, since the last bits may differ: compute units determine blocks and so the
+ * order of sums, the driver determines code. Older checkpoints lack both. Pure. */
 #ifndef CVY_TEAM_NOTED_DEVICES_H
 #define CVY_TEAM_NOTED_DEVICES_H
 

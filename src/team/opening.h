@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Settings with which each device of a team is opened: which algorithms its layers take, and from where (the caller's,
- * a checkpoint's, tuned, or shipped). */
+ * Settings with which each device of a team is opened: the algorithms of its layers and their source (the caller, a
+ * checkpoint, tuning, or the shipped defaults). */
 #ifndef CVY_TEAM_OPENING_H
 #define CVY_TEAM_OPENING_H
 
@@ -27,7 +27,7 @@ cvy_replica_params cvy_opening_params(const cvy_opening *opening, int i);
 void cvy_opening_tune(cvy_opening *opening, cvy_roster *roster, const int *share_max);
 /* How the last task of opening ended on each device, tuning among them; one per device. */
 cvy_status *cvy_opening_faults(cvy_opening *opening);
-/* Devices of this node, or of another one, have failed and may be left out: the team is to be opened anew. */
+/* Devices of this node, or of another one, have failed and may be left out: the team must be opened again. */
 void cvy_opening_set_again(cvy_opening *opening);
 bool cvy_opening_is_again(const cvy_opening *opening);
 /* With all devices open: notes the algorithms that the layers of everyone took, and logs once per process that tuning

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Running values of batch normalisation computed anew, with fixed weights: mean and variance over all samples of some
+ * Recomputes running values of batch normalisation with fixed weights: mean and variance over all samples of some
  * training batches, whose passes normalise as training does (groups, shares or whole batches, by the team's mode). Of
  * the groups' means m and biased variances v with n samples each:
  *   mean = sum n*m / sum n,  variance = sum n*(v + m²) / sum n - mean²
@@ -17,8 +17,8 @@ typedef struct cvy_precise_bn cvy_precise_bn;
 /* CVY_E_MEMORY. */
 cvy_status cvy_precise_bn_create(cvy_team *team, cvy_precise_bn **out);
 void cvy_precise_bn_destroy(cvy_precise_bn **precise);
-/* Passes over a training batch of n samples, as a step of that epoch has them. When a device is lost at it, the others
- * do the batch again. CVY_E_INTERRUPTED: the team's caller, or that of another node, was asked to stop. */
+/* Passes over a training batch of n samples, as a step of that epoch has them. When a device is lost, the others repeat
+ * the batch. CVY_E_INTERRUPTED: a stop was requested on this node or another one. */
 cvy_status cvy_precise_bn_add(cvy_precise_bn *precise, const int32_t *samples, int n, int epoch);
 /* The team's running values become those of all batches so far; frozen ones stay. */
 cvy_status cvy_precise_bn_finish(cvy_precise_bn *precise);

@@ -94,7 +94,7 @@ static cvy_status get_residual(void *device, void *arg) {
   cvy_status status = CVY_OK;
   residual_args *const a = arg;
   float *got = cvy_calloc(a->n_floats, sizeof *got);
-  CVY_REQUIRE(got, CVY_E_MEMORY, "out of host memory for what rounding has left of the gradients");
+  CVY_REQUIRE(got, CVY_E_MEMORY, "out of host memory for the residuals of the gradients");
   CVY_TRY(cvy_replica_fns.get_residual(device, got));
   a->got = got;
   return CVY_OK;
@@ -107,7 +107,7 @@ static cvy_status put_residual(void *device, void *arg) {
   cvy_status status = CVY_OK;
   const residual_args *const a = arg;
   float *const copy = a->from ? cvy_calloc(a->n_floats, sizeof *copy) : NULL;
-  CVY_REQUIRE(copy || !a->from, CVY_E_MEMORY, "out of host memory for what rounding has left of the gradients");
+  CVY_REQUIRE(copy || !a->from, CVY_E_MEMORY, "out of host memory for the residuals of the gradients");
   if (copy) memcpy(copy, a->from, a->n_floats * sizeof *copy);
   CVY_TRY(cvy_replica_fns.put_residual(device, copy));
 fail:
@@ -158,7 +158,7 @@ static cvy_status gather_residuals(cvy_team *team, uint32_t round, float **all, 
   const bool is_head = cvy_fleet_is_head(team->params.fleet);
   float *const values = cvy_alloc_unset(WAY_HEAD + n, sizeof *values);
   *dropped = false;
-  CVY_REQUIRE(values, CVY_E_MEMORY, "out of host memory for what rounding has left of the gradients");
+  CVY_REQUIRE(values, CVY_E_MEMORY, "out of host memory for the residuals of the gradients");
   for (int i = 0; i < cvy_shares_all(team->shares) && !*dropped; i++) {
     residual_way way = {.own = all[i], .n_floats = n};
     for (bool again = true; again;) {
@@ -171,7 +171,7 @@ static cvy_status gather_residuals(cvy_team *team, uint32_t round, float **all, 
     *dropped = values[WAY_DROPPED] != 0;
     if (values[WAY_PRESENT] == 0 || all[i] || !is_head) continue;
     all[i] = cvy_alloc_unset(n, sizeof *values);
-    CVY_REQUIRE(all[i], CVY_E_MEMORY, "out of host memory for what rounding has left of the gradients");
+    CVY_REQUIRE(all[i], CVY_E_MEMORY, "out of host memory for the residuals of the gradients");
     memcpy(all[i], values + WAY_HEAD, n * sizeof *values);
   }
 fail:

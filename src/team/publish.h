@@ -6,7 +6,7 @@
 
 #include "src/team/inside.h"
 
-/* Makes the ledger's truth the weights of every device and the start of step number `step`. */
+/* Copies the ledger's current generation to every device, as the start of step number `step`. */
 cvy_status cvy_team_publish(cvy_team *team, long step);
 /* Brings the ledger up to date: reads a lone device (kept_state.h). In a fleet every node calls it between the same two
  * steps. */

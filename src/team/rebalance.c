@@ -129,7 +129,7 @@ static void describe(const cvy_rebalance *b, const cvy_shares_change *c, bool fi
     cvy_balance_explain(&pace->params, c->shares, pace->why, i, why, sizeof why);
     cvy_text_add(text, "; ");
     add_label(b, i, text);
-    cvy_text_add(text, " gets nothing: %s", why);
+    cvy_text_add(text, " gets no images: %s", why);
   }
 }
 
@@ -314,7 +314,7 @@ static cvy_status measure(cvy_rebalance *b) {
   if (team->params.bn == CVY_BN_SYNC) return CVY_OK;
   CVY_TRY(cvy_pace_lift_caps(b->pace, &lifted));
   if (lifted && cvy_fleet_writes(team->params.fleet))
-    cvy_log_info("the batch of %d fits on the %d devices only in several passes each: memory does not limit the shares",
+    cvy_log_info("the batch of %d fits on the %d devices only in several passes each; shares ignore the memory limits",
                  team->params.batch, b->n);
 fail:
   return status;
@@ -444,13 +444,13 @@ static cvy_status note_lost(cvy_rebalance *b) {
   CVY_TRY(cvy_pace_lift_caps(b->pace, &lifted));
   if (lifted && cvy_fleet_writes(team->params.fleet))
     cvy_log_info(
-        "the batch of %d fits on the devices that are left only in several passes: memory does not limit the shares",
+        "the batch of %d fits on the remaining devices only in several passes; shares ignore the memory limits",
         team->params.batch);
 fail:
   return status;
 }
 
-/* Changes the shares of a team that is alone, if that pays. */
+/* Changes the shares of a team without a fleet, if this makes steps shorter. */
 static cvy_status change_alone(cvy_rebalance *b) {
   cvy_status status = CVY_OK;
   bool better;
@@ -509,7 +509,7 @@ static cvy_status note_change(cvy_rebalance *b, const cvy_new_shares_result *r) 
   try_later(b);
   if (r->changed) CVY_TRY(tell(b, r->before, after_s, before_s, false));
   else if (cvy_fleet_writes(b->team->params.fleet))
-    cvy_log_warning("a node has no memory for the new shares: the batch is divided as before");
+    cvy_log_warning("a node has no memory for the new shares; the previous shares are kept");
 fail:
   return status;
 }

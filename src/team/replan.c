@@ -56,7 +56,7 @@ static bool has_share_and_is_lost(const cvy_team *team, const int *shares) {
 /* Lowers the cap of devices without memory for `wanted`, and goes back to `now`. */
 static cvy_status plan_back(cvy_team *team, cvy_pace *pace, const int *now, const int *wanted) {
   cvy_status status = CVY_OK;
-  cvy_log_warning("there is no memory for the new shares: the batch is divided as before");
+  cvy_log_warning("there is no memory for the new shares; the previous shares are kept");
   for (int i = 0; pace && i < cvy_roster_size(team->roster); i++)
     if (wanted[i] > now[i] && team->replicas[i].share_max == 0) pace->devices[i].cap = now[i];
   CVY_TRY(cvy_ring_wait(team->ring));                /* another device may have failed at its plan */
@@ -85,7 +85,7 @@ cvy_status cvy_replan(cvy_team *team, cvy_pace *pace, const int *shares, bool *d
     status = cvy_team_publish(team, cvy_ring_next_number(team->ring));
     *done = *done && !has_share_and_is_lost(team, shares);
   }
-  /* the others go on without it */
+  /* the others continue without it */
   if (status == CVY_E_DEVICE || status == CVY_E_DEVICE_MEMORY) status = cvy_ring_wait(team->ring);
 fail:
   cvy_free(before);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A team's life: settings, making and ending it, and its small getters. */
+ * A team: settings, creation and destruction, and small getters. */
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@
 #include "src/team/rebalance.h"
 #include "src/protocol/watch.h"
 
-/* The watchdog gives up a device that is quiet for so long. */
+/* Default time limit of the watchdog. */
 enum { DEVICE_TIMEOUT_S = 60 };
 
 /* ---- settings ---- */
@@ -25,10 +25,8 @@ static cvy_status check_fleet(const cvy_team_params *p) {
   cvy_status status = CVY_OK;
   if (!p->fleet) return CVY_OK;
   CVY_REQUIRE(p->bn != CVY_BN_SYNC, CVY_E_ARGUMENT,
-              "batch normalisation over the whole batch (sync) in a fleet: every layer would wait for a way through "
-              "all "
-              "nodes and back; take ghost groups, whose statistics need no other node");
-  CVY_REQUIRE(!p->no_sync, CVY_E_ARGUMENT, "a fleet without exchange (no_sync) is no fleet: measure a node alone");
+              "batch normalisation over the whole batch (sync) is not supported in a fleet; expected ghost groups");
+  CVY_REQUIRE(!p->no_sync, CVY_E_ARGUMENT, "no_sync is not supported in a fleet; measure a node alone");
 fail:
   return status;
 }
@@ -36,21 +34,20 @@ fail:
 static cvy_status take_optimizer(cvy_team_params *p) {
   cvy_status status = CVY_OK;
   const bool adam = p->optimizer == CVY_OPTIMIZER_ADAM || p->optimizer == CVY_OPTIMIZER_ADAMW;
-  CVY_REQUIRE(adam || p->optimizer == CVY_OPTIMIZER_SGD, CVY_E_ARGUMENT, "optimizer %d: must be sgd, adam or adamw",
+  CVY_REQUIRE(adam || p->optimizer == CVY_OPTIMIZER_SGD, CVY_E_ARGUMENT, "optimizer %d; expected sgd, adam or adamw",
               (int)p->optimizer);
-  CVY_REQUIRE(!adam || (p->momentum == 0 && !p->nesterov), CVY_E_ARGUMENT,
-              "momentum %g%s with Adam, whose averages take its place: set betas instead", (double)p->momentum,
-              p->nesterov ? " and Nesterov" : "");
+  CVY_REQUIRE(!adam || (p->momentum == 0 && !p->nesterov), CVY_E_ARGUMENT, "momentum %g%s with Adam; expected betas",
+              (double)p->momentum, p->nesterov ? " and Nesterov" : "");
   CVY_REQUIRE(adam || (p->betas[0] == 0 && p->betas[1] == 0 && p->eps == 0), CVY_E_ARGUMENT,
-              "betas %g,%g and eps %g with SGD, which has none: choose adam or adamw", (double)p->betas[0],
-              (double)p->betas[1], (double)p->eps);
+              "betas %g,%g and eps %g with SGD; expected adam or adamw", (double)p->betas[0], (double)p->betas[1],
+              (double)p->eps);
   if (!adam) return CVY_OK;
   if (p->betas[0] == 0 && p->betas[1] == 0) p->betas[0] = 0.9f, p->betas[1] = 0.999f;
   if (p->eps == 0) p->eps = 1e-8f;
   for (int i = 0; i < 2; i++)
-    CVY_REQUIRE(p->betas[i] >= 0 && p->betas[i] < 1, CVY_E_ARGUMENT, "beta%d %g: must be from 0 to below 1", i + 1,
+    CVY_REQUIRE(p->betas[i] >= 0 && p->betas[i] < 1, CVY_E_ARGUMENT, "beta%d %g; expected 0 to below 1", i + 1,
                 (double)p->betas[i]);
-  CVY_REQUIRE(p->eps >= 1e-20f && p->eps <= 1, CVY_E_ARGUMENT, "eps %g: must be from 1e-20 to 1", (double)p->eps);
+  CVY_REQUIRE(p->eps >= 1e-20f && p->eps <= 1, CVY_E_ARGUMENT, "eps %g; expected 1e-20 to 1", (double)p->eps);
 fail:
   return status;
 }
@@ -61,51 +58,46 @@ static cvy_status take_params(cvy_team_params *p, int n_own, const cvy_team_para
   const int n = p->fleet ? cvy_fleet_devices(p->fleet) : n_own;
   CVY_TRY(check_fleet(p));
   if (p->batch == 0) p->batch = 256;
-  CVY_REQUIRE(p->batch >= 1, CVY_E_ARGUMENT, "batch %d: must be at least 1", p->batch);
-  CVY_REQUIRE(p->samples >= 0, CVY_E_ARGUMENT, "%d samples: must be 0 or more", p->samples);
-  CVY_REQUIRE(isfinite(p->device_timeout_s), CVY_E_ARGUMENT, "device timeout %g s: must be a number of seconds",
+  CVY_REQUIRE(p->batch >= 1, CVY_E_ARGUMENT, "batch %d; expected at least 1", p->batch);
+  CVY_REQUIRE(p->samples >= 0, CVY_E_ARGUMENT, "%d samples; expected 0 or more", p->samples);
+  CVY_REQUIRE(isfinite(p->device_timeout_s), CVY_E_ARGUMENT, "device timeout %g s; expected a number of seconds",
               p->device_timeout_s);
   if (p->device_timeout_s == 0) p->device_timeout_s = DEVICE_TIMEOUT_S;
   if (p->run_ahead == 0) p->run_ahead = 1;
   CVY_REQUIRE(p->run_ahead == CVY_RUN_AHEAD_NONE || (p->run_ahead >= 1 && p->run_ahead <= CVY_RUN_AHEAD_MOST),
-              CVY_E_ARGUMENT, "run-ahead %d: must be 1 to %d, or CVY_RUN_AHEAD_NONE", p->run_ahead, CVY_RUN_AHEAD_MOST);
-  CVY_REQUIRE(p->staleness == 0 || p->staleness == 1, CVY_E_ARGUMENT, "staleness %d: must be 0 or 1", p->staleness);
-  CVY_REQUIRE(p->staleness == 0 || n > 1, CVY_E_ARGUMENT,
-              "staleness 1 on one device: there is no exchange that a step could go ahead of; it needs a team of "
-              "several");
+              CVY_E_ARGUMENT, "run-ahead %d; expected 1 to %d, or CVY_RUN_AHEAD_NONE", p->run_ahead,
+              CVY_RUN_AHEAD_MOST);
+  CVY_REQUIRE(p->staleness == 0 || p->staleness == 1, CVY_E_ARGUMENT, "staleness %d; expected 0 or 1", p->staleness);
+  CVY_REQUIRE(p->staleness == 0 || n > 1, CVY_E_ARGUMENT, "staleness 1 on one device: needs several devices");
   CVY_REQUIRE(p->exchange == CVY_EXCHANGE_FP32 || p->exchange == CVY_EXCHANGE_BF16, CVY_E_ARGUMENT,
-              "exchange %d: must be fp32 or bf16", (int)p->exchange);
+              "exchange %d; expected fp32 or bf16", (int)p->exchange);
   CVY_REQUIRE(p->exchange == CVY_EXCHANGE_FP32 || n > 1 || p->fleet, CVY_E_ARGUMENT,
-              "exchange bf16 on one device: it updates its own weights and nothing crosses; it needs a team of "
-              "several");
+              "exchange bf16 on one device: needs several devices");
   CVY_REQUIRE(p->exchange == CVY_EXCHANGE_FP32 || !p->no_sync, CVY_E_ARGUMENT,
-              "exchange bf16 without exchange (no_sync): nothing crosses that could be bf16; leave out one of the two");
+              "exchange bf16 without exchange (no_sync); expected one of them");
   CVY_REQUIRE(!p->recompute || !p->inference, CVY_E_ARGUMENT,
-              "recompute with inference: there is no backward pass that could make activations again; leave out one of "
-              "the two");
+              "recompute with inference: there is no backward pass; expected one of them");
   CVY_REQUIRE(p->bucket_mib == 0 || (p->bucket_mib >= 0.001 && p->bucket_mib <= 4096), CVY_E_ARGUMENT,
-              "buckets of %g MiB: must be from 0.001 to 4096", p->bucket_mib);
+              "buckets of %g MiB; expected 0.001 to 4096", p->bucket_mib);
   CVY_REQUIRE(!p->input.of_data || p->input.n_channels == 0, CVY_E_ARGUMENT,
-              "mean and deviation of the data (of_data) and given ones: expected one of them");
+              "mean and deviation both of the data (of_data) and given; expected one of them");
   CVY_REQUIRE(p->bn == CVY_BN_DEVICE || p->bn == CVY_BN_SYNC || (p->bn == CVY_BN_GHOST && p->ghost >= 1),
-              CVY_E_ARGUMENT, "BN groups of %d samples: must be at least 1", p->ghost);
+              CVY_E_ARGUMENT, "BN groups of %d samples; expected at least 1", p->ghost);
   CVY_TRY(take_optimizer(p));
-  CVY_REQUIRE(isfinite(p->momentum) && p->momentum >= 0, CVY_E_ARGUMENT, "momentum %g: must be 0 or more",
+  CVY_REQUIRE(isfinite(p->momentum) && p->momentum >= 0, CVY_E_ARGUMENT, "momentum %g; expected 0 or more",
               (double)p->momentum);
-  CVY_REQUIRE(isfinite(p->weight_decay) && p->weight_decay >= 0, CVY_E_ARGUMENT, "weight decay %g: must be 0 or more",
+  CVY_REQUIRE(isfinite(p->weight_decay) && p->weight_decay >= 0, CVY_E_ARGUMENT, "weight decay %g; expected 0 or more",
               (double)p->weight_decay);
-  CVY_REQUIRE(p->label_smoothing >= 0 && p->label_smoothing <= 1, CVY_E_ARGUMENT,
-              "label smoothing %g: must be from 0 to 1", (double)p->label_smoothing);
-  CVY_REQUIRE(p->clip_norm >= 0 && isfinite(p->clip_norm), CVY_E_ARGUMENT, "clip norm %g: must be 0 or more",
+  CVY_REQUIRE(p->label_smoothing >= 0 && p->label_smoothing <= 1, CVY_E_ARGUMENT, "label smoothing %g; expected 0 to 1",
+              (double)p->label_smoothing);
+  CVY_REQUIRE(p->clip_norm >= 0 && isfinite(p->clip_norm), CVY_E_ARGUMENT, "clip norm %g; expected 0 or more",
               (double)p->clip_norm);
   CVY_REQUIRE((p->clip_norm == 0 && !p->grad_norm) || !p->no_sync, CVY_E_ARGUMENT,
-              "the norm of a gradient without exchange (no_sync): there is none of the whole batch; leave out one of "
-              "the "
-              "two");
-  CVY_REQUIRE(p->math == CVY_MATH_FP32 || p->math == CVY_MATH_TF32, CVY_E_ARGUMENT, "math %d: must be fp32 or tf32",
+              "the norm of the gradient without exchange (no_sync); expected one of them");
+  CVY_REQUIRE(p->math == CVY_MATH_FP32 || p->math == CVY_MATH_TF32, CVY_E_ARGUMENT, "math %d; expected fp32 or tf32",
               (int)p->math);
   CVY_REQUIRE(p->tune == CVY_TUNE_CACHED || p->tune == CVY_TUNE_OFF || p->tune == CVY_TUNE_QUICK, CVY_E_ARGUMENT,
-              "tune mode %d: must be cached, off or quick", (int)p->tune);
+              "tune mode %d; expected cached, off or quick", (int)p->tune);
   CVY_REQUIRE(!p->nesterov || p->momentum > 0, CVY_E_ARGUMENT, "Nesterov needs a momentum above 0");
   const bool by_values = p->split == CVY_SPLIT_WEIGHTS || p->split == CVY_SPLIT_SHARES;
   CVY_REQUIRE(p->split_values || !by_values, CVY_E_ARGUMENT, "a split by weights or shares needs one value per device");
@@ -228,7 +220,7 @@ static cvy_status open_clock(void *device, void *arg) {
 static void say_hung(const cvy_team *team) {
   for (int i = 0; i < cvy_roster_size(team->roster); i++) {
     if (cvy_roster_is(team->roster, i, CVY_HUNG))
-      cvy_log_error("device %d (%s) hangs while the team is opened: choose devices without it", i,
+      cvy_log_error("device %d (%s) hangs while the team is opened; select devices without it", i,
                     cvy_roster_label(team->roster, i));
   }
 }
@@ -328,12 +320,12 @@ static void say_clip(const cvy_team *team) {
   const double mib = (double)cvy_layout_trained(team->layout) * sizeof(float) / (1 << 20);
   if (team->params.clip_norm == 0 || team->params.inference) return;
   if (cvy_team_is_alone(team))
-    cvy_log_info("clip norm %g: the update waits for the whole gradient, %.1f MiB, which is read once more",
+    cvy_log_info("clip norm %g: the update waits for the whole gradient, %.1f MiB, which is read again",
                  (double)team->params.clip_norm, mib);
   else
     cvy_log_info(
-        "clip norm %g: the update waits for the whole gradient, so the way of %.1f MiB of weights to the devices "
-        "is not hidden behind the backward pass",
+        "clip norm %g: the update waits for the whole gradient, so the upload of %.1f MiB of weights does not overlap "
+        "the backward pass",
         (double)team->params.clip_norm, mib);
 }
 

@@ -14,10 +14,9 @@ static cvy_status check_samples(const cvy_team *team, const int32_t *samples, in
   CVY_REQUIRE(cvy_ledger_is_initialised(team->ledger), CVY_E_ARGUMENT,
               "there are no weights to train: call cvy_team_init or cvy_team_load first");
   CVY_REQUIRE(n >= 1 && n <= team->params.batch, CVY_E_ARGUMENT,
-              "a step of %d samples: must be 1 to %d, the team's batch", n, team->params.batch);
+              "a step of %d samples; expected 1 to %d, the team's batch", n, team->params.batch);
   CVY_REQUIRE(n <= most, CVY_E_ARGUMENT,
-              "a step of %d samples: must be 1 to %d, as many training samples as the team was created for (samples)",
-              n, most);
+              "a step of %d samples; expected 1 to %d, the team's training samples (samples)", n, most);
   for (int i = 0; i < n; i++)
     CVY_REQUIRE(samples[i] >= 0 && samples[i] < team->data->train.n, CVY_E_ARGUMENT,
                 "sample %d: data set %s has training samples 0 to %d", samples[i], team->data->name,
@@ -31,7 +30,7 @@ cvy_status cvy_team_step(cvy_team *team, const int32_t *samples, int n, float lr
   const cvy_team_params *const p = &team->params;
   const uint64_t since = cvy_timeline_now(team->timeline);
   CVY_TRY(check_samples(team, samples, n));
-  CVY_REQUIRE(isfinite(lr), CVY_E_ARGUMENT, "learning rate %g: must be finite", (double)lr);
+  CVY_REQUIRE(isfinite(lr), CVY_E_ARGUMENT, "learning rate %g; expected a finite number", (double)lr);
   CVY_TRY(cvy_roster_settle(team->roster));
   if (cvy_ring_is_full(team->ring)) CVY_TRY(cvy_team_sync(team));
   const uint64_t begun_ns = cvy_ring_begins(team->ring);

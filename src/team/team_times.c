@@ -8,8 +8,9 @@ bool cvy_team_device_times(cvy_team *team, int device, cvy_device_times *out) {
 
 cvy_status cvy_team_trace_begin(cvy_team *team, const char *path, long events_max) {
   cvy_status status = CVY_OK;
-  CVY_REQUIRE(team->timeline, CVY_E_ARGUMENT, "%s: no trace of a team whose devices keep no times", path);
-  CVY_REQUIRE(events_max >= 0, CVY_E_ARGUMENT, "%s: a trace of %ld events: must be 0 (a million) or more", path,
+  CVY_REQUIRE(team->timeline, CVY_E_ARGUMENT,
+              "%s: a trace needs the times of devices, which this team does not collect", path);
+  CVY_REQUIRE(events_max >= 0, CVY_E_ARGUMENT, "%s: a trace of %ld events; expected 0 (a million) or more", path,
               events_max);
   CVY_TRY(cvy_team_wait(team));
   CVY_TRY(cvy_timeline_trace_begin(team->timeline, path, events_max));

@@ -22,7 +22,7 @@ cvy_status cvy_team_init(cvy_team *team, const cvy_init_params *params) {
   cvy_status status = CVY_OK;
   const cvy_init_params p = params ? *params : (cvy_init_params){0};
   CVY_REQUIRE(!cvy_ledger_is_initialised(team->ledger) || p.force, CVY_E_ARGUMENT,
-              "the team is initialised already; initialising again would reset its weights: say so with .force");
+              "the team is already initialised; set .force to reset its weights");
   CVY_TRY(cvy_ring_wait(team->ring));
   cvy_ledger *const l = team->ledger;
   CVY_TRY(cvy_init_weights(team->layout, p.kind, p.seed, cvy_ledger_w(l), cvy_ledger_running(l)));
@@ -54,11 +54,10 @@ cvy_status cvy_team_describe(cvy_team *team, const cvy_model_info *info) {
   char *text = NULL;
   if (info) {
     CVY_REQUIRE(info->channels == in->c && info->height == in->h && info->width == in->w, CVY_E_MISMATCH,
-                "the model is described with an input of %dx%dx%d (channels, height, width), the network's is %dx%dx%d",
-                info->channels, info->height, info->width, in->c, in->h, in->w);
+                "the metadata has an input of %dx%dx%d (channels, height, width), the network %dx%dx%d", info->channels,
+                info->height, info->width, in->c, in->h, in->w);
     CVY_REQUIRE(info->classes == cvy_net_classes(team->net), CVY_E_MISMATCH,
-                "the model is described with %d classes, the network has %d", info->classes,
-                cvy_net_classes(team->net));
+                "the metadata has %d classes, the network %d", info->classes, cvy_net_classes(team->net));
     CVY_TRY(cvy_model_info_write(info, &text));
   }
   cvy_ledger_take_facts(team->ledger, text);
@@ -89,8 +88,7 @@ cvy_status cvy_team_save(cvy_team *team, const char *path) {
               "a team without exchange (no_sync) does not train: its weights are not saved");
   status = cvy_team_sync(team);
   if (status != CVY_OK && cvy_roster_ended_by_devices(team->roster)) {
-    cvy_log_warning("%s: the weights as they were after %ld steps, the newest that are whole", path,
-                    cvy_ledger_steps(team->ledger));
+    cvy_log_warning("%s: the weights after %ld steps, the newest complete ones", path, cvy_ledger_steps(team->ledger));
     status = CVY_OK;
   }
   CVY_TRY(status);
@@ -151,11 +149,11 @@ cvy_status cvy_team_param_get(cvy_team *team, int device, const char *name, floa
     return CVY_E_ARGUMENT;
   }
   const cvy_param *const param = &team->layout->params[i];
-  CVY_REQUIRE(n_floats == param->elems, CVY_E_ARGUMENT, "parameter '%s' has %zu values, not %zu", name, param->elems,
+  CVY_REQUIRE(n_floats == param->elems, CVY_E_ARGUMENT, "parameter '%s' has %zu values; got %zu", name, param->elems,
               n_floats);
   CVY_TRY(get_weights(team, device, &w));
   if (!w)
-    cvy_log_warning("parameter '%s': device %d (%s) is lost, what is given is what the others hold", name, device,
+    cvy_log_warning("parameter '%s': device %d (%s) is lost; the values are those of the other devices", name, device,
                     cvy_roster_label(team->roster, device));
   cvy_param_to_dense(param, w ? w : cvy_ledger_w(team->ledger), out);
 fail:

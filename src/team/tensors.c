@@ -124,7 +124,7 @@ static cvy_status call_there(cvy_team *team, cvy_replica *r, cvy_task_fn fn, voi
 
 static void say_gone(const cvy_tensor *t, const char *what) {
   const int device = t->replica->setup.index;
-  cvy_log_error("%s: the batch lies on device %d (%s), which is lost, and the batch with it", what, device,
+  cvy_log_error("%s: the batch was on device %d (%s) and is lost with it", what, device,
                 cvy_roster_label(t->team->roster, device));
 }
 
@@ -163,9 +163,9 @@ cvy_status cvy_team_split_and_load(cvy_team *team, const float *x, int n, cvy_te
   int *shares = NULL;
   memset(shards, 0, (size_t)n_devices * sizeof *shards);
   CVY_REQUIRE(!team->params.fleet, CVY_E_UNSUPPORTED,
-              "a batch is not split over a fleet: its parts would lie on other machines; make a team without it");
+              "splitting a batch over a fleet is not supported; create a team without a fleet");
   CVY_REQUIRE(n >= 1 && cvy_fits_int32(in, n), CVY_E_ARGUMENT,
-              "a batch of %d samples: must be at least 1 and fit 32-bit indices", n);
+              "a batch of %d samples; expected at least 1, and 32-bit indices", n);
   shares = cvy_calloc((size_t)n_devices, sizeof *shares);
   CVY_REQUIRE(shares, CVY_E_MEMORY, "out of host memory");
   for (bool lost = true; lost;) { /* again from the start when a device is lost */
@@ -192,7 +192,7 @@ cvy_status cvy_team_forward(cvy_team *team, const cvy_tensor *x, cvy_tensor **lo
   cvy_status status = CVY_OK;
   cvy_tensor *y = NULL;
   *logits = NULL;
-  CVY_REQUIRE(x->team == team, CVY_E_ARGUMENT, "the batch lies on a device of another team");
+  CVY_REQUIRE(x->team == team, CVY_E_ARGUMENT, "the batch is on a device of another team");
   const cvy_shape *const in = &team->net->layers[0].shape;
   CVY_REQUIRE(memcmp(in, &x->shape, sizeof *in) == 0, CVY_E_MISMATCH,
               "the network takes %dx%dx%d samples (height, width, channels), not %dx%dx%d", in->h, in->w, in->c,
@@ -215,7 +215,7 @@ fail:
 cvy_status cvy_tensor_read(const cvy_tensor *tensor, float *out, size_t n_floats) {
   cvy_status status = CVY_OK;
   const size_t floats = (size_t)tensor->n * (size_t)tensor->shape.h * (size_t)tensor->shape.w * (size_t)tensor->shape.c;
-  CVY_REQUIRE(n_floats == floats, CVY_E_ARGUMENT, "the tensor has %zu values, not %zu", floats, n_floats);
+  CVY_REQUIRE(n_floats == floats, CVY_E_ARGUMENT, "the tensor has %zu values; got %zu", floats, n_floats);
   download_args args = {.tensor = tensor, .out = out};
   status = call_there(tensor->team, tensor->replica, download, &args);
   if (status == CVY_E_DEVICE) say_gone(tensor, "nothing to read");

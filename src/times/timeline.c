@@ -29,15 +29,15 @@ typedef struct device_clock {
   bool has_first_least;
 } device_clock;
 
-/* llvmpipe reports a kernel's end as its beginning. Such a kernel is taken to begin when the previous one ended, or
- * when it was enqueued. */
+/* llvmpipe reports a kernel's end as its beginning. The beginning of such a kernel is then the end of the previous one,
+ * or the time of its enqueuing. */
 typedef struct kernel_starts {
   uint64_t said_ns, possible_ns; /* sums of the kernels' times: as reported, and since they could have begun */
   bool known, wrong;
 } kernel_starts;
 
-/* A device's answers that are not processed yet, under `asking`. No thread takes this lock with the timeline's: a
- * device may hang when it is asked. */
+/* A device's reported times that are not processed yet, under `asking`. No thread holds this lock together with the
+ * timeline's, since the device may hang in the call. */
 typedef struct device_answers {
   cvy_mutex asking;
   cvy_command *items;
@@ -54,7 +54,7 @@ typedef struct device_line {
   device_clock clock;
   kernel_starts starts;
   uint64_t queue_end_ns[CVY_QUEUES]; /* of the last command of each queue */
-  uint64_t result_ns;                /* when the result of the present step was there; 0: unknown */
+  uint64_t result_ns;                /* arrival of the current step's result; 0: unknown */
   cvy_spans uses[CVY_USE_IDLE];
   uint64_t cursor_ns; /* the time up to here is divided among the uses */
   uint64_t ns[CVY_USES];
@@ -88,7 +88,7 @@ static bool find_offset(device_line *d) {
   cvy_clock_pair p;
   for (int i = 0; i < CLOCK_TRIES; i++) {
     if (cvy_profile_clocks(d->device, &p) != CVY_OK) return false;
-    if (i == 0) continue; /* the first one wakes threads up */
+    if (i == 0) continue; /* the first one wakes threads */
     queued = cvy_clock_intersect(
         queued, cvy_clock_between(p.queued_ns, p.host_before - CLOCK_SLACK_NS, p.host_enqueued + CLOCK_SLACK_NS));
     done = cvy_clock_intersect(
@@ -129,7 +129,7 @@ static void follow_drift(device_line *d, const cvy_command *c) {
 
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* Judges in the first step whether the driver's beginnings of kernels are real: kernels of a queue with work fill more
+/* Checks in the first step that the driver's start times of kernels are valid: the kernels of a busy queue fill more
  * than a twentieth of its time. */
 static void judge_starts(device_line *d) {
   if (d->starts.known || d->starts.possible_ns == 0) return;
@@ -193,7 +193,7 @@ static void keep_answer(void *user, const cvy_command *c) {
   if (room) a->items[a->n++] = *c;
 }
 
-/* The thread holds only `asking` while it asks the device, which may hang. */
+/* The thread holds only `asking` while it calls the device, which may hang. */
 void cvy_timeline_fetch(cvy_timeline *t, int i) {
   if (!t) return;
   device_line *const d = &t->lines[i];
@@ -298,7 +298,7 @@ void cvy_timeline_result(cvy_timeline *t, int i, uint64_t ended_ns) {
   cvy_mutex_unlock(&t->lock);
 }
 
-/* When the device ended the present step; unknown_ns if it has no share in it, or does not say. */
+/* The time at which the device ended the current step; unknown_ns if it has no share in it, or reports no time. */
 static uint64_t end_of_step(const device_line *d, const cvy_timeline_step *step, uint64_t unknown_ns) {
   return step->shares[d->source.device] > 0 && d->result_ns ? d->result_ns : unknown_ns;
 }
@@ -314,7 +314,7 @@ static uint64_t done_at(const cvy_timeline *t, const cvy_timeline_step *step, ui
 uint64_t cvy_timeline_step_done(cvy_timeline *t, const cvy_timeline_step *step) {
   if (!t) return step->seen_ns;
   cvy_mutex_lock(&t->lock);
-  if (t->finished == 1) { /* the workers compiled kernels in the first step: it does not count any more */
+  if (t->finished == 1) { /* the workers compiled kernels in the first step: it is excluded from here on */
     t->total_ns = t->update_ns = 0;
     t->measured = 0;
     for (int r = 0; r < t->n; r++) {
@@ -410,7 +410,7 @@ void cvy_timeline_open(cvy_timeline *t, int i, cvy_device *device) {
     t->samples = true;
     cvy_mutex_unlock(&t->inbox_lock);
   }
-  if (d->left_out) cvy_log_info("%s: its driver's times are of no use", cvy_device_label(device));
+  if (d->left_out) cvy_log_info("%s: the driver's times are unusable", cvy_device_label(device));
 }
 
 void cvy_timeline_set_instance(cvy_timeline *t, int i, const cvy_instance *instance) {
@@ -466,7 +466,7 @@ void cvy_timeline_destroy(cvy_timeline **timeline) {
 
 /* ---- the public functions ---- */
 
-/* Counts time computed ahead as computing, instead of the waiting and idling that it saved later. */
+/* Counts time computed ahead as computing, instead of the waiting and idle time that it saved later. */
 static void count_early(uint64_t early_ns, uint64_t ns[CVY_USES]) {
   for (int u = CVY_USE_WAITING; u <= CVY_USE_IDLE; u++) {
     const uint64_t moved_ns = early_ns < ns[u] ? early_ns : ns[u];
@@ -510,7 +510,7 @@ cvy_status cvy_timeline_trace_begin(cvy_timeline *t, const char *path, long even
   t->tracing = t->trace != NULL;
   cvy_mutex_unlock(&t->inbox_lock);
   cvy_mutex_unlock(&t->lock);
-  CVY_REQUIRE(!traced, CVY_E_ARGUMENT, "%s: the team is traced already", path);
+  CVY_REQUIRE(!traced, CVY_E_ARGUMENT, "%s: a trace of this team is already being written", path);
 fail:
   return status;
 }

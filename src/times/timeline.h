@@ -4,15 +4,15 @@
  *
  * Devices report the times of commands in their own clock (cl/command_times.h). At the end of each step the exchange
  * thread takes the times of ended commands, moves them to the host's clock, and divides the device's time since it
- * ended the previous step among computing, exchanging, waiting and idle (usage.h). OpenCL 1.2 cannot ask for both
- * clocks at once: a marker's times lie between readings of the host's clock, which bounds the offset; the commands of
- * all later steps, which cannot have been enqueued later than the host says, correct the drift.
+ * ended the previous step among computing, exchanging, waiting and idle (usage.h). OpenCL 1.2 cannot read both clocks
+ * at once. A marker's times lie between readings of the host's clock, which bounds the offset. The commands of all
+ * later steps, which cannot have been enqueued later than the host's time, correct the drift.
  *
  * An event for each command costs little beside the kernels of a CPU, but a graphics card waits for the thread that
  * enqueues its short kernels. In a team with a graphics card only the first CVY_MEASURED_STEPS of every
- * CVY_MEASURED_OF steps are measured, unless a trace is written; the sums are of the measured steps alone.
+ * CVY_MEASURED_OF steps are measured, unless a trace is written; the sums are over the measured steps.
  *
- * The timeline does not ask a lost device, whose times are unknown from then on.
+ * The timeline does not call a lost device, whose times are unknown from then on.
  *
  * Every function takes a NULL timeline and does nothing then. */
 #ifndef CVY_TIMES_TIMELINE_H
@@ -29,7 +29,7 @@ struct cvy_instance;
 struct cvy_layout;
 typedef struct cvy_timeline cvy_timeline;
 
-/* A host thread's work for a while; the thread follows from it. */
+/* Kinds of work of a host thread; the kind determines the thread. */
 typedef enum cvy_work {
   CVY_WORK_STEP,     /* caller: cvy_team_step */
   CVY_WORK_EVALUATE, /* caller: cvy_team_evaluate */
@@ -47,7 +47,7 @@ enum { CVY_SCOPE_PARCEL = -16 }; /* parcel u: CVY_SCOPE_PARCEL - u */
 
 enum { CVY_MEASURED_STEPS = 8, CVY_MEASURED_OF = 100 };
 
-/* Of the team's devices; everything is borrowed. CVY_E_MEMORY. */
+/* For the team's devices; all arguments are borrowed. CVY_E_MEMORY. */
 cvy_status cvy_timeline_create(const struct cvy_devices *devices, const struct cvy_layout *layout, cvy_timeline **out);
 /* A trace must have ended. */
 void cvy_timeline_destroy(cvy_timeline **timeline);
@@ -57,10 +57,10 @@ void cvy_timeline_open(cvy_timeline *timeline, int i, struct cvy_device *device)
 /* [worker i] The device's present instance, for the names of layers in a trace; NULL: none. */
 void cvy_timeline_set_instance(cvy_timeline *timeline, int i, const struct cvy_instance *instance);
 
-/* Whether the times of this step's commands are wanted (-1: of commands outside steps); true without a timeline, when
+/* True if the times of this step's commands are needed (-1: of commands outside steps); true without a timeline, when
  * the caller collects the times. Any thread. */
 bool cvy_timeline_measures(cvy_timeline *timeline, long step);
-/* The present time, for the beginning of a work; 0 without a timeline. Any thread. */
+/* The current time, for the beginning of a work; 0 without a timeline. Any thread. */
 uint64_t cvy_timeline_now(const cvy_timeline *timeline);
 /* The work that began at begin_ns ends now. device, parcel: -1 if it is of none. Any thread. */
 void cvy_timeline_work(cvy_timeline *timeline, cvy_work work, int device, int parcel, long step, uint64_t begin_ns);
@@ -68,25 +68,25 @@ void cvy_timeline_work(cvy_timeline *timeline, cvy_work work, int device, int pa
  * ended_ns by the device's clock (0: unknown). */
 void cvy_timeline_result(cvy_timeline *timeline, int i, uint64_t ended_ns);
 /* [exchange thread, inside the device's call; or the device's worker] Takes the times of device i's ended commands. The
- * device may hang at it, so call this before the step's update counts: another exchange thread then does the step
- * again. */
+ * device may hang in this call, so make it before the step's update is applied: another exchange thread then repeats
+ * the step. */
 void cvy_timeline_fetch(cvy_timeline *timeline, int i);
 /* [worker i] The same outside steps, so that the list of times does not grow. */
 void cvy_timeline_drain(cvy_timeline *timeline, int i);
-/* Device i is lost: the timeline does not ask it any more. */
+/* Device i is lost: the timeline does not call it any more. */
 void cvy_timeline_leave_out(cvy_timeline *timeline, int i);
 
 typedef struct cvy_timeline_step {
   long number;
   int n;                 /* samples */
-  uint64_t begun_ns;     /* when the caller asked for it, if no step was under way then; else 0 */
+  uint64_t begun_ns;     /* time of the caller's request, if no step was under way then; else 0 */
   uint64_t exchanged_ns; /* when the exchange of the step ended; 0: there was none */
   uint64_t seen_ns;      /* its result is on the host */
   const int *shares;     /* one per device */
 } cvy_timeline_step;
 /* [exchange thread] Notes that the step has ended. Returns the time of its end: the latest of the devices' ends and
- * exchanged_ns, since a wait may return only when the device has done the next step too (with Intel's CPU runtime the
- * thread that waits computes). seen_ns without a timeline, or if a device with a share does not say. */
+ * exchanged_ns, since a wait may return only after the device has also done the next step (with Intel's CPU runtime the
+ * waiting thread computes). seen_ns without a timeline, or if a device with a share reports no time. */
 uint64_t cvy_timeline_step_done(cvy_timeline *timeline, const cvy_timeline_step *step);
 
 /* The public functions (convoy/profile.h), for a team at rest. */

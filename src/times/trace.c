@@ -24,7 +24,7 @@ static void fail(cvy_trace *t) {
   t->failed = true;
 }
 
-/* Takes `event` over. Writes nothing after the first failure. */
+/* Takes ownership of `event`. Writes nothing after the first failure. */
 static void put(cvy_trace *t, json_t *event) {
   if (!t->failed) {
     errno = ENOMEM;
@@ -48,7 +48,7 @@ cvy_status cvy_trace_open(const char *path, long events_max, uint64_t begin_ns, 
   CVY_REQUIRE(t->path, CVY_E_MEMORY, "out of host memory");
   fd = cvy_file_append(path, &made, &why);
   CVY_REQUIRE(fd >= 0, CVY_E_IO, "%s: the trace cannot be written: %s", path, why);
-  if (cvy_file_kind_of(path) == CVY_FILE_REGULAR) { /* an old trace is cut only if no other run writes it */
+  if (cvy_file_kind_of(path) == CVY_FILE_REGULAR) { /* an old trace is truncated only if no other run writes it */
     CVY_TRY(cvy_file_lock_take("the trace", path, &t->lock));
     CVY_REQUIRE(ftruncate(fd, 0) == 0, CVY_E_IO, "%s: the trace cannot be written: %s", path, strerror(errno));
   }

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The first that applies counts: a transfer is hidden while the device computes, and counts as computing. */
+/* The first that applies counts: a transfer that overlaps computing counts as computing. */
 typedef enum cvy_use {
   CVY_USE_COMPUTING,  /* kernels run */
   CVY_USE_EXCHANGING, /* else: a transfer runs */
@@ -28,16 +28,16 @@ typedef struct cvy_spans {
 bool cvy_spans_have_room(cvy_spans *spans);
 /* Spans may come in any order and overlap; empty ones are left out. False when out of memory. */
 bool cvy_spans_add(cvy_spans *spans, uint64_t begin_ns, uint64_t end_ns);
-/* Forgets spans that end before. */
+/* Removes spans that end before. */
 void cvy_spans_forget(cvy_spans *spans, uint64_t before_ns);
 void cvy_spans_clear(cvy_spans *spans); /* frees */
 
 /* Divides [begin, end) among the uses; adds to ns[CVY_USES] exactly end - begin (nothing if end <= begin). uses[u]: the
- * spans of use u, for all but IDLE; they are put in order. */
+ * spans of use u, for all except IDLE; they are sorted. */
 void cvy_usage_divide(uint64_t begin_ns, uint64_t end_ns, cvy_spans uses[CVY_USE_IDLE], uint64_t ns[CVY_USES]);
 
-/* Two clocks: host = device + offset. Two facts bound the offset: the host enqueued a command between two readings of
- * its clock, and saw its end between two others. */
+/* Two clocks: host = device + offset. Two observations bound the offset: the host enqueued a command between two
+ * readings of its clock, and saw its end between two others. */
 typedef struct cvy_clock_bounds {
   int64_t low_ns, high_ns;
 } cvy_clock_bounds; /* of the offset; low > high: none */

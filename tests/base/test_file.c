@@ -150,10 +150,10 @@ CHECK_TEST(pipes) {
   assert_int_equal(mkfifo(pipe, 0600), 0);
   alarm(20); /* what waits ends the test */
   check_fails(cvy_file_read(pipe, 100, &data, &size), CVY_E_IO, "it is a pipe, not a file");
-  check_fails(cvy_file_put(pipe, &word, 1), CVY_E_IO, "nobody reads");
+  check_fails(cvy_file_put(pipe, &word, 1), CVY_E_IO, "without a reader");
   assert_false(cvy_file_try(pipe, &why));
   assert_int_equal(cvy_file_append(pipe, &made, &why), -1);
-  assert_non_null(strstr(why, "nobody reads"));
+  assert_non_null(strstr(why, "without a reader"));
   const int reader = open(pipe, O_RDONLY | O_NONBLOCK);
   assert_true(reader >= 0 && cvy_file_try(pipe, &why));
   check_ok(cvy_file_put(pipe, &word, 1));
@@ -247,7 +247,7 @@ CHECK_TEST(not_renamed) {
   for (int i = 0; i < 3; i++) {
     rename_error = i == 0 ? EXDEV : i == 1 ? EBUSY : 0;
     close_error = i == 2 ? EIO : 0;
-    check_fails(cvy_file_put(path, &word, 1), CVY_E_IO, i == 2 ? "it is kept" : "the former is kept");
+    check_fails(cvy_file_put(path, &word, 1), CVY_E_IO, i == 2 ? "it is kept" : "the former is complete and is kept");
     assert_false(cvy_file_exists(path));
     const char *const aside = file_beside(path);
     assert_non_null(aside);

@@ -103,7 +103,7 @@ CHECK_TEST(wrong_numbers) {
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     cvy_started found;
     launch(wrong[i]);
-    check_fails(cvy_started_find(&found), CVY_E_ARGUMENT, "must be one whole number");
+    check_fails(cvy_started_find(&found), CVY_E_ARGUMENT, "expected one whole number");
   }
   forget_launchers();
 }

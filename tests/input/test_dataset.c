@@ -129,7 +129,7 @@ CHECK_TEST(plain_errors) {
   assert_true(idx.rank == 3 && idx.dims[0] == 2 && idx.dims[1] == 3 && idx.dims[2] == 4 && idx.size_bytes == 24);
   assert_memory_equal(idx.data, good + 16, 24);
   cvy_idx_clear(&idx);
-  check_fails(read_idx(check_path("file"), 1, 1, &idx), CVY_E_FORMAT, "3 dimensions at offset 3, expected were 1");
+  check_fails(read_idx(check_path("file"), 1, 1, &idx), CVY_E_FORMAT, "3 dimensions at offset 3; expected 1");
   for (size_t cut = 0; cut < n; cut++)
     refuse(good, cut,
            cut < 4    ? "too short for the magic"
@@ -146,7 +146,7 @@ CHECK_TEST(plain_errors) {
   refuse(b, n, "magic number at offset 0 is 01000803");
   memcpy(b, good, n);
   b[3] = 5;
-  refuse(b, n, "5 dimensions at offset 3, expected were 3 to 4");
+  refuse(b, n, "5 dimensions at offset 3; expected 3 to 4");
   b[3] = 0;
   refuse(b, n, "0 dimensions");
   memcpy(b, good, n);
@@ -399,7 +399,7 @@ CHECK_TEST(folder_errors) {
   check_write(check_path("%s", names[2]), b, make_idx(b, 3, (const int[]){3, 2, 3}, 0, 256));
   check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT, "test images are 2x3x1, the training images 2x2x1");
   check_write(check_path("%s", names[2]), b, make_idx(b, 1, (const int[]){3}, 0, 256));
-  check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT, "1 dimensions at offset 3, expected were 3 to 4");
+  check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT, "1 dimensions at offset 3; expected 3 to 4");
   write_set(folder, 3);
   uint8_t *const wide = cvy_calloc(100000, 1);
   check_write(check_path("%s", names[0]), wide, make_idx(wide, 3, (const int[]){1, 1, 65537}, 0, 256));

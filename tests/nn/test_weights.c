@@ -461,10 +461,10 @@ CHECK_TEST(facts_refused) {
       {"", "no JSON object"},
       {"[1]", "no JSON object"},
       {"{\"classes\":2,\"classes\":2,\"input\":[1,1,1]}", "no JSON object"},
-      {"{\"input\":[1,1,1]}", "classes is no whole number"},
-      {"{\"classes\":\"2\",\"input\":[1,1,1]}", "classes is no whole number"},
-      {"{\"classes\":2.5,\"input\":[1,1,1]}", "classes is no whole number"},
-      {"{\"classes\":99999999999999999,\"input\":[1,1,1]}", "classes is no whole number"},
+      {"{\"input\":[1,1,1]}", "classes: expected a whole number"},
+      {"{\"classes\":\"2\",\"input\":[1,1,1]}", "classes: expected a whole number"},
+      {"{\"classes\":2.5,\"input\":[1,1,1]}", "classes: expected a whole number"},
+      {"{\"classes\":99999999999999999,\"input\":[1,1,1]}", "classes: expected a whole number"},
       {"{\"classes\":2}", "input is no list of three whole numbers"},
       {"{\"classes\":2,\"input\":[1,1]}", "input is no list of three"},
       {"{\"classes\":2,\"input\":[1,1,true]}", "input is no list of three"},
@@ -535,7 +535,7 @@ CHECK_TEST(facts_and_tensors) {
   info.model = "vgg";
   check_fails(cvy_model_net(path, &info, &net), CVY_E_ARGUMENT, "there is no model 'vgg'");
   info.model = NULL;
-  check_fails(cvy_model_net(path, &info, &net), CVY_E_ARGUMENT, "does not say which model");
+  check_fails(cvy_model_net(path, &info, &net), CVY_E_ARGUMENT, "does not name its model");
   cvy_free(text);
 
   float *const other = check_floats(d, l.layout->n_floats);

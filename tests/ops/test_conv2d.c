@@ -358,7 +358,7 @@ static void test_names(check_device *d) {
                                       ",direct", "direct winograd4", "gemm,gemm"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
     check_fails(cvy_conv_algos_parse(wrong[i], &list), CVY_E_ARGUMENT,
-                i == 6 ? "twice" : "expected auto, or of direct");
+                i == 6 ? "twice" : "expected auto, or a list of direct");
   assert_int_equal(list.n, 3);
 }
 

@@ -251,7 +251,7 @@ static void test_absent(check_device *d) {
   assert_false(cvy_blas_probe(what, sizeof what));
   assert_string_equal(what, "CVY_CLBLAST=none");
   p.algos = gemm_only;
-  check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED, "CLBlast is not there");
+  check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED, "CLBlast is not installed");
   assert_null(op);
   assert_false(is_candidate(d, CVY_CONV_GEMM));
   size_t bytes;
@@ -268,7 +268,7 @@ static void test_absent(check_device *d) {
   assert_false(cvy_fft_probe(what, sizeof what));
   assert_string_equal(what, "CVY_CLFFT=none");
   p = small, p.algos = fft_only;
-  check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED, "clFFT is not there");
+  check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED, "clFFT is not installed");
   assert_false(is_candidate(d, CVY_CONV_FFT));
   check_fails(cvy_fft_plan_get(d->cl, 8, 8, 1, &plan), CVY_E_UNSUPPORTED, "CVY_CLFFT=none");
   p.algos = (cvy_conv_algo_list){2, {CVY_CONV_FFT, CVY_CONV_DIRECT}};

@@ -121,12 +121,12 @@ def test_errors(at):
         (["train"], "--model NAME is missing"),
         (["train", "--model", "lenet"], "--data DATA is missing"),
         (["train", *base, "stray"], "'stray'"),
-        (["train", *base, "--ephocs", "3"], "--epochs?"),
-        (["train", *base, "--no"], "could be"),
-        (["train", *base, "--batch-size", "3"], "--batch-size: no such option; --batch?"),
-        (["train", *base, "--learning-rate", "3"], "; --lr?"),
-        (["train", *base, "--wd", "3"], "; --weight-decay?"),
-        (["train", *base, "--gpus", "3"], "; --devices?"),
+        (["train", *base, "--ephocs", "3"], "did you mean --epochs?"),
+        (["train", *base, "--no"], "ambiguous; expected --no-"),
+        (["train", *base, "--batch-size", "3"], "--batch-size: no such option; did you mean --batch?"),
+        (["train", *base, "--learning-rate", "3"], "; did you mean --lr?"),
+        (["train", *base, "--wd", "3"], "; did you mean --weight-decay?"),
+        (["train", *base, "--gpus", "3"], "; did you mean --devices?"),
         (["train", *base, "--batch_size", "3"], "--batch_size: no such option; --batch?"),
         (["train", *base, "--learning_rate=3"], "--learning_rate: no such option; --lr?"),
         (["train", *base, "--l2", "3"], "--l2: no such option; --weight-decay?"),
@@ -376,12 +376,12 @@ def test_outputs_refused(at):
     os.mkfifo(at("pipe"))
     outputs = ["--save", "--log", "--plot", "--trace"]
     for option in outputs:
-        expect(1, "train", *SMALL, option, at("pipe"), err=(option, "nobody reads"), env=NO_DEVICE, timeout=20)
-        expect(1, "train", *SMALL, option, at("new/"), err=(option, "give a file name"), env=NO_DEVICE)
+        expect(1, "train", *SMALL, option, at("pipe"), err=(option, "without a reader"), env=NO_DEVICE, timeout=20)
+        expect(1, "train", *SMALL, option, at("new/"), err=(option, "expected a file name"), env=NO_DEVICE)
     for option in outputs[::2]:
         expect(1, "train", *SMALL, option, at("n" * 256), err=(option, "name too long"), env=NO_DEVICE)
     expect(1, "bench", "ops", "--baseline", at("pipe"), err="it is a pipe", env=NO_DEVICE, timeout=20)
-    expect(1, "devices", "--json", at("pipe"), err="nobody reads", env=NO_DEVICE, timeout=20)
+    expect(1, "devices", "--json", at("pipe"), err="without a reader", env=NO_DEVICE, timeout=20)
     os.remove(at("pipe"))
     expect(1, "train", *SMALL, "--log", at("log"), "--trace", at("trace"), "--checkpoint", at("a/b"), env=NO_DEVICE)
     check(os.listdir(at()) == [], f"a run that did not begin left {os.listdir(at())}")
@@ -412,8 +412,8 @@ def test_environment(at):
         check(("CVY_CLBLAST=none" in done.stdout) == told and "CLBlast" in done.stdout, f"CVY_CLBLAST as user {owner}", done)
     for name, value, says in [("CVY_FORCE_STAGING", "yes", "CVY_FORCE_STAGING is 'yes': must be 0 or 1"), ("CVY_FORCE_SHAPE", "round", "must be cpu or simt"),
                               ("CVY_FORCE_MATRIX", "intel", "must be nvidia, amd"),
-                              ("CVY_MEMORY_LIMIT_MIB", "512,256", "'512,256': must be one whole number from 1 to 1073741824"),
-                              ("CVY_MEMORY_LIMIT_MIB", "0", "must be one whole number")]:
+                              ("CVY_MEMORY_LIMIT_MIB", "512,256", "'512,256'; expected one whole number from 1 to 1073741824"),
+                              ("CVY_MEMORY_LIMIT_MIB", "0", "expected one whole number")]:
         need_device()
         done = run("train", *SMALL, "--devices", device_times(4), "--max-steps", 1, "--no-eval", env={name: value})
         check(done.stderr.count(says) == 1, f"{name}={value} is told once", done)

@@ -17,11 +17,11 @@ def test_no_home(at):
     """A home that does not exist is not made: nothing is kept, one warning, and the run is a right one."""
     env = {"HOME": at("home"), "XDG_CACHE_HOME": "", "CVY_NO_CACHE": "0", "CVY_NO_TUNE": "0", "CVY_COMPILE_AHEAD": ""}
     done = expect(0, *ONE_STEP, env=env)
-    check(done.stderr.count("is no folder") == 1 and f"warning: HOME={at('home')} is no folder" in done.stderr, "one warning", done)
+    check(done.stderr.count("is not a folder") == 1 and f"warning: HOME={at('home')} is not a folder" in done.stderr, "one warning", done)
     check(not os.path.exists(at("home")), "the home is made")
     os.mkdir(at("home"))
     done = expect(0, *ONE_STEP, env=env)
-    check("is no folder" not in done.stderr and os.path.isdir(at("home", ".cache", "convoy")), "a home that exists is used", done)
+    check("is not a folder" not in done.stderr and os.path.isdir(at("home", ".cache", "convoy")), "a home that exists is used", done)
 
 
 def test_no_linker(at):

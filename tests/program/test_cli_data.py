@@ -63,7 +63,7 @@ def test_classes(at):
     many = [*small[2:], "--model", "lenet", "--data", "synthetic:40000", "--classes", 300, "--batch", 21, "--max-steps", 4, "--no-eval",
             "--augment", "flip,crop:4"]
     expect(0, "train", *many, "--save", at("resident.st"))
-    expect(0, "train", *many, "--save", at("streamed.st"), err="does not fit beside the network",
+    expect(0, "train", *many, "--save", at("streamed.st"), err="does not fit in memory with the network",
            env={"CVY_MEMORY_LIMIT_MIB": "28"})
     same(at("resident.st"), at("streamed.st"), "streamed with 300 classes: other weights")
     many[many.index("--devices") + 1] = two
@@ -143,8 +143,8 @@ def test_weights(at):
     check(json.loads(done.stdout)["loss"] is None, "the result is there all the same", done)
     # finite, but the network overflows: the layer, and not the learning rate
     write_weights(at("large"), changed(changed(tensors, "7.bias", {i: 3e38 for i in range(20)}), "9.weight", {i: 1e3 for i in range(20)}))
-    evaluate(1, lenet, "large", err="linear '9' is the first layer with an output that is not, on images 0 to")
-    done = expect(1, *train, at("large"), err=("step 0 is", "weights that training began with"))
+    evaluate(1, lenet, "large", err="linear '9' is the first layer with an output that is not finite, on images 0 to")
+    done = expect(1, *train, at("large"), err=("step 0 is", "the initial weights overflow"))
     check("learning rate" not in done.stderr, "not blamed on the learning rate", done)
     expect(0, "train", *resnet, "--max-steps", 1, "--no-eval", "--save", at("r.st"))
     tensors = read_weights(at("r.st"))
@@ -311,7 +311,7 @@ def test_copy_cut(at):
         os.truncate(copy, 8192)
         check(process.wait(120) == 1, f"exit {process.returncode}: {read(at('err'))}")
         said = read(at("err"))
-        check("does not fit beside the network" in said, f"batch by batch: {said}")
+        check("does not fit in memory with the network" in said, f"batch by batch: {said}")
         check(f"{copy} became shorter while it was in use: 8192 of {size} bytes are left" in said and "resume with --resume" in said, said)
         step = int(re.search(r"error after step (\d+); checkpoint in", said).group(1))
         check(os.path.exists(at(name, f"step-{step:010}.safetensors")), f"step {step}: {os.listdir(at(name))}")

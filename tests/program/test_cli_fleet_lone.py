@@ -45,8 +45,8 @@ def test_fleet_lone_lost(at):
         ends = end(started)
         code, said = ends[1 - victim]
         check(code == 0, f"{what}: the other node ends with {code}: {said}")
-        check("this node goes on alone" in said, f"{what}: it says {said}")
-        again = "are done again: only a device that has stopped has their weights"  # node 0 alone says what is no warning
+        check("this node continues alone" in said, f"{what}: it says {said}")
+        again = "are repeated: only a lost device has their weights"  # node 0 alone says what is no warning
         check(victim == 0 or again in said, f"{what}: it says {said}")
         same_file(f"{folder}/whole.safetensors", f"{folder}/{1 - victim}.safetensors", what)
         seen = {entry[0]: entry[:3] for log in logs if os.path.exists(log) for entry in losses(log)}

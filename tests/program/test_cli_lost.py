@@ -24,7 +24,7 @@ def stop_and_resume(folder, device, what, disturb, code_of):
     for r, (code, text) in enumerate(ends):
         check(code == code_of(r), f"{what}: node {r} ends with {code}, not {code_of(r)}: {text}")
     said = "".join(text for _, text in ends)
-    check("the run ends, as was asked for" in said and "resume with --resume" in said, f"{what}: the nodes say {said}")
+    check("the run ends (--on-device-loss stop)" in said and "resume with --resume" in said, f"{what}: the nodes say {said}")
     check(len(lines_of(log, "error")) == 1, f"{what}: the log has not one error")
     all_done(fleet(3, [*mine, "--resume"], folder), f"{what}: resumed")
     same_file(f"{folder}/whole.safetensors", saved, what)

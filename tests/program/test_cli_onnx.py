@@ -125,7 +125,7 @@ def test_onnx_example(at):
         train_page(line)
     words = page_words(line)
     at_option = words.index("--precise-bn")
-    done = expect(0, *words[:at_option], *words[at_option + 2:], "--epochs", 2, err="--precise-bn 100 computes them anew")
+    done = expect(0, *words[:at_option], *words[at_option + 2:], "--epochs", 2, err="--precise-bn 100 recomputes them")
     accuracy = float(re.search(r"^test acc: ([\d.]+)", done.stdout, re.M).group(1))
     check(accuracy < 0.9, "the running values of 24 steps have arrived", done)
 

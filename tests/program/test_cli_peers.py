@@ -119,7 +119,7 @@ def test_peers_silent(at):
         on_threads((mirror, peer, 60 if what == "a step" else None))
         word = f"node 1 (127.0.0.1:{ports[1]}) gives signs of life, but has not {said}".encode()
         check(node.awaits(word, LIMIT_S), f"{what}: no limit: {text_of(node)}")
-        check(node.awaits(b"this node goes on alone", LIMIT_S), f"{what}: the fleet does not go on")
+        check(node.awaits(b"this node continues alone", LIMIT_S), f"{what}: the fleet does not go on")
         check(node.awaits(b"epoch 15/", LIMIT_S), f"{what}: no epoch comes any more")
         node.process.send_signal(2)
         check_node(node, 130, what)
@@ -163,7 +163,7 @@ def test_peers_control(at):
             lost = f"node 1 (127.0.0.1:{ports[1]}) ".encode()
             check(node.awaits(why.encode(), 30), f"{name}: {why!r} is not said: {text_of(node)}")
             check(node.awaits(lost, 1), f"{name}: the peer is not named")
-        check(node.awaits(b"this node goes on alone", 30), f"{name}: node 0 does not go on: {text_of(node)}")
+        check(node.awaits(b"this node continues alone", 30), f"{name}: node 0 does not go on: {text_of(node)}")
         lines = node.lines
         time.sleep(1)
         check(node.process.poll() is None and node.lines - lines < 100, f"{name}: {node.lines - lines} lines in a second")

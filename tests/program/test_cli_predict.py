@@ -101,7 +101,7 @@ def predictions(at):
     check([one["samples"] for one in done["classes"]] == [3] * 10, "three of each class")
     expect(0, "eval", "--weights", at("v.st"), *split, out="val acc: ")
     split[3] = 1e-6
-    expect(2, "eval", "--weights", at("v.st"), *split, err=("--val-split 1e-06", "larger part"))
+    expect(2, "eval", "--weights", at("v.st"), *split, err=("--val-split 1e-06", "larger fraction"))
 
     # a folder is the same pictures, whatever the team and the batch
     expect(0, *predict, at("pics"), "--json", at("pics.json"), "--batch", 4, "--devices", device_times(2))

@@ -168,7 +168,7 @@ def test_best(at):
     check_page(page, "the page of a run")
     check("finished" in page and "refresh" not in page and f"{accs[best]:.4f}" in page and html.escape("--lr 0.2") in page, "what it tells")
     for wrong in (["--no-eval"], ["--no-sync"]):
-        expect(2, "train", *SMALL, "--patience", 1, *wrong, err="nothing to choose the best epoch by")
+        expect(2, "train", *SMALL, "--patience", 1, *wrong, err="needs an accuracy to choose the best epoch")
     expect(2, "train", *SMALL, "--save", at("x"), "--save-best", at("x"), err="the same file")
 
 
@@ -277,7 +277,7 @@ def test_answers(at):
     expect(0, "train", *LENET, "--classes", 60, "--batch", 64, "--max-steps", 1, "--report", at("c.html"), "-q")
     page = read(at("c.html"))
     check_page(page, "60 classes")
-    check('class="matrix"' not in page and "taken for" in page and "of 60 classes are confused" in page, "pairs")
+    check('class="matrix"' not in page and "predicted as" in page and "of 60 classes are confused" in page, "pairs")
     times = [int(n) for n in re.findall(r'<td class="n">(\d+)<td class="n">[\d.]+ %', page)]
     check(len(set(times)) > 1 and times == sorted(times, reverse=True), f"the pairs that are confused most come first: {times}")
     expect(0, "train", *LENET, "--batch", 64, "--max-steps", 1, "--no-eval", "--report", at("d.html"), "-q")

@@ -183,7 +183,7 @@ def test_train(at):
 
     # gradients in half the bytes: noted, nearly the same losses, not on one device, in pieces the same bits
     expect(2, "train", *SMALL, "--exchange", "bf16", err="exchange bf16 on one device")
-    expect(2, *two, "--exchange", "bf16", "--no-sync", err="nothing crosses")
+    expect(2, *two, "--exchange", "bf16", "--no-sync", err="without exchange (no_sync)")
     half = [*two, "--exchange", "bf16", "--checkpoint", at("half"), "--verify-every", 2, "--quiet"]
     expect(0, *half, "--max-steps", 5, "--log", at("half.jsonl"))
     near = [line["loss"] for line in lines_of(at("half.jsonl")) if "step" in line]
@@ -370,7 +370,7 @@ def test_resume(at):
     done = expect(0, *plot, *log, "--epochs", 3)
     check(points() == 3 and "warning" not in done.stderr, f"{points()} points of 3", done)
     os.remove(at("p.svg"))
-    expect(0, *plot, "--epochs", 3, err=("--plot", "not drawn", "finished already"))
+    expect(0, *plot, "--epochs", 3, err=("--plot", "not drawn", "already finished"))
     check(not os.path.exists(at("p.svg")), "nothing to draw")
     done = expect(0, *plot, "--epochs", 3, "--no-eval")
     check(re.fullmatch(r"no step was left of 6 on \[[^\]]+\]\n", done.stdout), "no loss where no step was made", done)
@@ -457,7 +457,7 @@ def test_sweep(at):
     done = expect(0, *base, "--lr", "1e5,0.1", err=("has diverged", "diverged in step"))
     check(len(done.stdout.splitlines()) == 1, "no result of a run that diverged", done)
     expect(1, *base, "--lr", "1e5,2e5", err="diverged in step")
-    for option, value, why in (("--lr", "0.1,0.10", "same names"), ("--seed", "0-2,1", "same names"), ("--seed", "3-1", "A-B"),
+    for option, value, why in (("--lr", "0.1,0.10", "appears twice"), ("--seed", "0-2,1", "appears twice"), ("--seed", "3-1", "A-B"),
                                ("--seed", "0-5000", "fewer"), ("--lr", "0.1,", "X1,X2")):
         expect(2, *base, option, value, err=why)
     expect(2, *base, "--seed", "0-1", "--nodes", "a,b", "--node", 0, err="a sweep runs on one machine")

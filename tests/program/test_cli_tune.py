@@ -122,7 +122,7 @@ def test_tune(at):
     quick = [*steps, "--max-steps", 1, "--tune", "quick"]
     for i in range(4):  # each goes on where the time of the one before was over
         done = expect(0, *quick, "--log", at("quick.jsonl"), env=here)
-        said = done.stderr.count("is damaged: what is measured now replaces it")
+        said = done.stderr.count("is damaged: new measurements replace it")
         check(i > 0 or said == 1, "it is said that the file is replaced", done)
         if lines_of(at("quick.jsonl"))[0]["run"]["conv_choices"] != bad:
             break

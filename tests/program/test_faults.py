@@ -115,7 +115,7 @@ def test_before(at):
         log, file = at("before.jsonl"), at("before.st")
         done = train(3, "--device-timeout", TIMEOUT, "--log", log, "--save", file, words=words)
         losses = lost(log)
-        check(done.returncode == 0 and [loss["step"] for loss in losses] == [0] and "the team goes on without it" in done.stderr,
+        check(done.returncode == 0 and [loss["step"] for loss in losses] == [0] and "the team continues without it" in done.stderr,
               f"{words}: {losses}", done)
         check(same(file, reference(at, 3, [0], "before")), f"{words}: other weights, {losses}", done)
 

@@ -318,7 +318,7 @@ CHECK_TEST(reasons) {
   assert_int_equal(why[0], CVY_BALANCE_WORKS);
   assert_int_equal(why[1], CVY_BALANCE_TOO_SLOW);
   cvy_balance_explain(&p, shares, why, 1, text, sizeof text);
-  assert_string_equal(text, "even 8 images would take it 5.04 s, without it a step takes 2.56 s");
+  assert_string_equal(text, "even 8 images would take it 5.04 s; without it a step takes 2.56 s");
   assert_int_equal(why[2], CVY_BALANCE_NO_MEMORY);
   cvy_balance_explain(&p, shares, why, 2, text, sizeof text);
   assert_string_equal(text, "its memory has room for 0 images, the smallest share is 8");
@@ -352,13 +352,13 @@ CHECK_TEST(refusals) {
   a = DEVICE(zero);
   check_fails(cvy_balance_find(&p, out, NULL), CVY_E_ARGUMENT, "device 0: 1 samples in 0 s");
   a = DEVICE(twice);
-  check_fails(cvy_balance_find(&p, out, NULL), CVY_E_ARGUMENT, "must ascend");
+  check_fails(cvy_balance_find(&p, out, NULL), CVY_E_ARGUMENT, "expected ascending samples");
   a = DEVICE(none);
   check_fails(cvy_balance_find(&p, out, NULL), CVY_E_ARGUMENT, "nan s");
   a = DEVICE(good, .factor = -1);
   check_fails(cvy_balance_find(&p, out, NULL), CVY_E_ARGUMENT, "factor -1");
   a.n_points = 0;
-  check_fails(cvy_balance_find(&p, out, NULL), CVY_E_ARGUMENT, "nothing was measured on device 0");
+  check_fails(cvy_balance_find(&p, out, NULL), CVY_E_ARGUMENT, "device 0 has no measurement");
   check_fails(cvy_balance_find(&(cvy_balance_params){.n_devices = 1, .devices = &a}, out, NULL), CVY_E_ARGUMENT,
               "batch 0");
 }

@@ -124,7 +124,7 @@ CHECK_TEST(round_trip) {
     assert_null(c.w);
     newest_clear(&c);
   }
-  check_fails(cvy_checkpoint_require_none(dir), CVY_E_ARGUMENT, "holds 2 checkpoints already (newest: step 111)");
+  check_fails(cvy_checkpoint_require_none(dir), CVY_E_ARGUMENT, "already has 2 checkpoints (newest: step 111)");
   /* no settings, no devices; the weights in it are a weights file */
   cvy_checkpoint_data bare = {.at.step = 9999999999, .w = m.w, .running = m.running, .n_batches = 8};
   check_ok(cvy_checkpoint_write(dir, m.layout, &bare, 1));
@@ -211,9 +211,9 @@ CHECK_TEST(broken) {
   check_log_clear();
   check_ok(newest_load(dir, m.layout, NULL, &c, &found));
   assert_true(found && c.at.step == 2);
-  assert_true(check_log_contains("no checkpoint: its metadata has no 'convoy_checkpoint'"));
+  assert_true(check_log_contains("not a checkpoint: metadata lacks 'convoy_checkpoint'"));
   assert_true(
-      check_log_contains("step-0000000004.safetensors cannot be used; trying the checkpoint before it, of step 3"));
+      check_log_contains("step-0000000004.safetensors cannot be used; trying the previous checkpoint, of step 3"));
   assert_true(check_log_contains("step-0000000003.safetensors cannot be used"));
   newest_clear(&c);
   check_write(file_of(dir, 2), "", 0);
@@ -234,7 +234,8 @@ CHECK_TEST(broken) {
   cvy_checkpoint_data odd = make_checkpoint(&m, 7, true);
   odd.facts = "{\"classes\":0}";
   check_ok(cvy_checkpoint_write(dir, m.layout, &odd, 1));
-  check_fails(newest_load(dir, m.layout, NULL, &c, &found), CVY_E_FORMAT, "classes is no whole number from 1 to 65535");
+  check_fails(newest_load(dir, m.layout, NULL, &c, &found), CVY_E_FORMAT,
+              "classes: expected a whole number from 1 to 65535");
   const char *const later[][2] = {{"convoy_checkpoint", "5"}};
   check_ok(cvy_st_write(file_of(dir, 8), NULL, 0, later, 1));
   check_fails(newest_load(dir, m.layout, NULL, &c, &found), CVY_E_MISMATCH, "format version '5'");
@@ -391,8 +392,8 @@ CHECK_TEST(settings) {
       {"{\"data\":\"/a\",\"data_content\":\"1f\"}", "{\"data\":\"/b\",\"data_content\":\"2f\"}",
        "data: \"/a\" in the checkpoint, \"/b\" now"},
       {"{\"data\":\"/a\",\"data_content\":\"1f\"}", "{\"data\":\"/a\",\"data_content\":\"2f\"}",
-       "\"2f\" now). To go on with other data, begin a run with the weights of this one: --init-from FILE, and"},
-      {"{\"data\":\"/a\"}", "{\"data\":\"/b\"}", "classes are others --init-skip GLOBS"},
+       "\"2f\" now). To continue with other data, start a run with these weights: --init-from FILE, and"},
+      {"{\"data\":\"/a\"}", "{\"data\":\"/b\"}", "other classes --init-skip GLOBS"},
       {"{\"a-b\":1}", "{\"a_b\":2}", "a-b: 1 in the checkpoint, 2 now"},
   };
   check_ok(cvy_settings_compare("{\"split\":[1,2],\"math_used\":[\"tf32\"]}", "{\"split\":\"even\"}",
@@ -419,8 +420,9 @@ CHECK_TEST(settings) {
   check_fails(cvy_settings_compare("{}", "{\"math\":\"tf32\"}", NULL), CVY_E_MISMATCH,
               "math: \"fp32\" in the checkpoint, \"tf32\" now");
   check_fails(cvy_settings_compare("{\"math\":\"tf32\"}", "{\"math\":\"fp32\"}", NULL), CVY_E_MISMATCH, "math");
-  check_fails(cvy_settings_compare("{", "{}", NULL), CVY_E_FORMAT, "settings in the checkpoint are no JSON object: {");
-  check_fails(cvy_settings_compare("{}", "[]", NULL), CVY_E_FORMAT, "settings of this run are no JSON object: []");
+  check_fails(cvy_settings_compare("{", "{}", NULL), CVY_E_FORMAT,
+              "settings in the checkpoint are not a JSON object: {");
+  check_fails(cvy_settings_compare("{}", "[]", NULL), CVY_E_FORMAT, "settings of this run are not a JSON object: []");
 }
 
 /* Whose algorithms a device takes: its own, those of its label in another place, of its name, none. */
@@ -482,7 +484,7 @@ CHECK_TEST(unreadable) {
   cvy_checkpoint_data c = make_checkpoint(&m, 2, true);
   check_ok(cvy_checkpoint_write(dir, m.layout, &c, 9));
   assert_int_equal(symlink(file_of(dir, 4), file_of(dir, 4)), 0); /* ELOOP, also for root */
-  check_fails(newest_load(dir, m.layout, NULL, &c, &found), CVY_E_IO, "step 4 may be whole but cannot be read");
+  check_fails(newest_load(dir, m.layout, NULL, &c, &found), CVY_E_IO, "step 4 may be intact but cannot be read");
   assert_int_equal(unlink(file_of(dir, 4)), 0);
   if (geteuid() == 0) {
     assert_true(chmod(dir, 0755) == 0 && chmod(file_of(dir, 2), 0600) == 0 && seteuid(65534) == 0);
@@ -537,16 +539,16 @@ CHECK_TEST(not_renamed) {
   for (long step = 1; step <= 3; step++) {
     const cvy_checkpoint_data c = make_checkpoint(&m, step, true);
     assert_int_equal(mkdir(file_of(dir, step), 0700), 0); /* no file can be renamed to a folder */
-    check_fails(cvy_checkpoint_write(dir, m.layout, &c, 2), CVY_E_IO, "is kept, and is whole");
+    check_fails(cvy_checkpoint_write(dir, m.layout, &c, 2), CVY_E_IO, "is complete and is kept");
     assert_int_equal(rmdir(file_of(dir, step)), 0);
     assert_int_equal(count_files(dir), 1);
   }
   cvy_file_lock_release(&lock);
   check_log_clear();
   check_ok(cvy_checkpoint_claim(dir, &n_made, &lock));
-  assert_true(check_log_contains("is a whole checkpoint that its run could not name"));
+  assert_true(check_log_contains("is a complete checkpoint that its run could not rename"));
   for (long step = 1; step <= 3; step++) assert_int_equal(cvy_file_exists(file_of(dir, step)), step == 3);
-  check_fails(cvy_checkpoint_require_none(dir), CVY_E_ARGUMENT, "1 checkpoint already (newest: step 3)");
+  check_fails(cvy_checkpoint_require_none(dir), CVY_E_ARGUMENT, "already has 1 checkpoint (newest: step 3)");
   /* beside the checkpoint itself a second one is of no use */
   size_t n;
   const char *const bytes = check_read(file_of(dir, 3), &n);
@@ -604,7 +606,7 @@ CHECK_TEST(forged) {
       {"devices", "{}", "must be a list"},
       {"devices", "x", "must be a list"},
       {"devices", "[{\"units\":2}]", "must be a list"},
-      {"shares", "x", "are not numbers of samples"},
+      {"shares", "x", "expected numbers of samples"},
       {"seed", "-1", "seed is '-1'"},
   };
   model m = make_model(d, 3);
@@ -656,13 +658,13 @@ CHECK_TEST(small_large) {
   for (int i = 6; i < HEADER; i++) header[8 + i] = i % 3 == 0 ? '[' : i % 3 == 1 ? ']' : ',';
   check_write(file_of(dir, 3), header, HEADER + 8);
   check_fails(cvy_weights_load(m.layout, file_of(dir, 3), true, m.w, m.running, &c.n_batches), CVY_E_FORMAT,
-              "far more than 640 tensors");
+              "expected at most 640");
   cvy_st_file *file;
-  check_fails(cvy_st_open(file_of(dir, 3), &file), CVY_E_FORMAT, "far more than 100000 tensors");
+  check_fails(cvy_st_open(file_of(dir, 3), &file), CVY_E_FORMAT, "expected at most 100000");
   cvy_free(header);
   assert_int_equal(truncate(file_of(dir, 3), (off_t)16 << 30), 0); /* without a block on the disk */
   check_fails(cvy_weights_load(m.layout, file_of(dir, 3), true, m.w, m.running, &c.n_batches), CVY_E_FORMAT,
-              "has 17179869184 bytes, more than");
+              "has 17179869184 bytes; expected at most");
   check_ok(newest_load(dir, m.layout, NULL, &c, &found));
   assert_true(found && c.at.step == 1);
   newest_clear(&c);

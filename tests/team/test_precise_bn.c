@@ -215,13 +215,13 @@ static cvy_train_result train_slow(check_device *d, float momentum, int precise)
   return result;
 }
 
-static bool is_warned(void) { return check_log_contains("--precise-bn 100 computes them anew"); }
+static bool is_warned(void) { return check_log_contains("--precise-bn 100 recomputes them"); }
 
 /* Training learns the images, evaluation answers by chance, and one line says why and what helps. */
 CHECK_TEST(lag) {
   const cvy_train_result slow = train_slow(d, 1e-4f, 0);
   assert_true(slow.test_acc < 0.6);
-  assert_true(is_warned() && check_log_contains("after 50 steps 100 % of their first values are left"));
+  assert_true(is_warned() && check_log_contains("after 50 steps 100 % of their initial values are left"));
   const cvy_train_result precise = train_slow(d, 1e-4f, 50);
   assert_true(precise.test_acc > 0.9 && !is_warned());
   const cvy_train_result quick = train_slow(d, 0.1f, 0);

@@ -113,11 +113,11 @@ CHECK_TEST(verdict) {
   s = (cvy_scaling_step){.step_s = 0.01, .compute_s = 0.007, .exposed_s = 0.003};
   cvy_scaling_verdict("1:0", 0.0097, 0.01, &s, text, sizeof text);
   assert_string_equal(text,
-                      "adding 1:0 is not worth it: 0.97x, because 3.0 ms of the exchange are not hidden behind 7.0 "
+                      "adding 1:0 is not worth it: 0.97x, because 3.0 ms of the exchange do not overlap 7.0 "
                       "ms of computing");
   s = (cvy_scaling_step){.step_s = 0.01, .compute_s = 0.0099, .exposed_s = 0.0001, .shares_cores = true};
   cvy_scaling_verdict("0:0#1", 0.01, 0.01, &s, text, sizeof text);
-  assert_string_equal(text, "adding 0:0#1 hardly matters: 1.00x, because it computes on cores that were busy already");
+  assert_string_equal(text, "adding 0:0#1 has hardly any effect: 1.00x, because its cores were already busy");
   s = (cvy_scaling_step){.step_s = 0.02, .compute_s = 0.019, .imbalance_s = 0.008, .exposed_s = 0.001};
   cvy_scaling_verdict("1:0", 0.01, 0.02, &s, text, sizeof text);
   assert_non_null(strstr(text, "0.50x, because the others wait 8.0 ms for the slowest; --split auto gives it less"));
@@ -208,7 +208,7 @@ CHECK_TEST(node_verdict) {
                       "for theirs; give it less");
   cvy_scaling_node_verdict("pc2", 1.01, 1.0, 0.5, 0.6, 0.1, text, sizeof text);
   assert_string_equal(text,
-                      "pc2 hardly matters: 1.01x, because sums and links are not hidden behind 600.0 ms of "
+                      "pc2 has hardly any effect: 1.01x, because sums and links do not overlap 600.0 ms of "
                       "computing");
 }
 

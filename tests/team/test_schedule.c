@@ -52,7 +52,7 @@ CHECK_TEST(refusals) {
   check_fails(cvy_lr_check(&(cvy_lr_schedule){.warmup = EPOCHS, .warmup_epochs = true}, PER_EPOCH, STEPS),
               CVY_E_ARGUMENT, "warm-up of 6e (42 steps)");
   check_fails(cvy_lr_check(&(cvy_lr_schedule){.warmup = 1L << 62, .warmup_epochs = true}, PER_EPOCH, STEPS),
-              CVY_E_ARGUMENT, "must be shorter than the run's 6");
+              CVY_E_ARGUMENT, "expected less than the run's 6");
   check_fails(cvy_lr_check(&(cvy_lr_schedule){.warmup = -1}, PER_EPOCH, STEPS), CVY_E_ARGUMENT, "warm-up of -1");
   check_fails(cvy_lr_check(&(cvy_lr_schedule){.kind = CVY_LR_STEP, .every = 0, .gamma = 0.1f}, PER_EPOCH, STEPS),
               CVY_E_ARGUMENT, "every 0");

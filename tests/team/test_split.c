@@ -133,7 +133,7 @@ CHECK_TEST(refusals) {
   const double bad_sum[] = {100, 100}, fraction[] = {127.5, 128.5}, negative[] = {-1, 257}, zeros[] = {0, 0};
   const double infinite[] = {1, INFINITY}, groups[] = {130, 126}, fits[] = {128, 128};
   cvy_split_params p = {.batch = 256, .n_devices = 2, .rule = CVY_RULE_SHARES, .values = bad_sum};
-  check_fails(cvy_split_shares(&p, 256, out), CVY_E_ARGUMENT, "shares sum to 200, the batch has 256");
+  check_fails(cvy_split_shares(&p, 256, out), CVY_E_ARGUMENT, "shares sum to 200; expected the batch size 256");
   p.values = fraction;
   check_fails(cvy_split_shares(&p, 256, out), CVY_E_ARGUMENT, "share of device 0 is 127.5");
   p.values = negative;
@@ -143,7 +143,7 @@ CHECK_TEST(refusals) {
   p.values = groups;
   check_ok(cvy_split_shares(&p, 256, out));
   p.group = 4;
-  check_fails(cvy_split_shares(&p, 256, out), CVY_E_ARGUMENT, "share of device 0 is 130, with groups of 4");
+  check_fails(cvy_split_shares(&p, 256, out), CVY_E_ARGUMENT, "share of device 0 is 130; with groups of 4");
   p.values = fits;
   check_ok(cvy_split_shares(&p, 256, out));
   check_fails(cvy_split_shares(&p, 257, out), CVY_E_ARGUMENT, "257 samples");

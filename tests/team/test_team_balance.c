@@ -381,7 +381,7 @@ CHECK_TEST(no_way_back) {
       check_ok(cvy_team_save(team, check_path("weights_left")));
     } else {
       check_ok(status);
-      assert_true(check_log_contains("the team goes on without it, on 1 device"));
+      assert_true(check_log_contains("the team continues without it, on 1 device"));
       steps(team, 2, 4);
       check_ok(cvy_team_evaluate(team, CVY_SET_TEST, &evaluated));
       check_ok(cvy_team_verify(team));

@@ -356,7 +356,7 @@ CHECK_TEST(stop) {
   assert_int_equal(status, CVY_E_DEVICE);
   assert_true(check_log_contains("device 1"));
   check_ok(cvy_team_save(team, check_path("w.safetensors")));
-  assert_true(check_log_contains("as they were after 2 steps"));
+  assert_true(check_log_contains("the weights after 2 steps"));
   const outcome two = {.status = CVY_OK};
   const outcome want = reference(d, 3, &params, &two, 2);
   assert_memory_equal(cvy_ledger_w(team->ledger), want.w, team->layout->n_floats * sizeof(float));

@@ -71,7 +71,7 @@ static void goes_on(scene *s) {
   assert_int_equal(loss.hung, s->hangs);
   assert_int_equal(loss.shares[loss.device], 0);
   assert_false(cvy_team_next_event(s->team, &event));
-  assert_true(check_log_contains("the team goes on without it"));
+  assert_true(check_log_contains("the team continues without it"));
   do_step(s);
   check_ok(cvy_team_wait(s->team));
   check_ok(cvy_team_verify(s->team));
@@ -95,7 +95,7 @@ static void ask_parameter(scene *s) {
   strike(s);
   for (int again = 0; again < 2; again++) {
     check_ok(cvy_team_param_get(s->team, s->n - 1, "2.weight", got, n));
-    assert_true(check_log_contains("what is given is what the others hold"));
+    assert_true(check_log_contains("the values are those of the other devices"));
     assert_memory_equal(got, want, n * sizeof *got);
     memset(got, 0xff, n * sizeof *got);
     if (again == 0) relent(s);
@@ -163,15 +163,14 @@ static void ask_forward(scene *s) {
     const cvy_status status = cvy_team_forward(s->team, shards[s->n - 1], &y);
     assert_int_equal(status, CVY_E_DEVICE);
     assert_null(y);
-    assert_true(check_log_contains("no forward pass: the batch lies on device 2"));
+    assert_true(check_log_contains("no forward pass: the batch was on device 2"));
     if (again == 0) relent(s);
   }
-  check_fails(cvy_tensor_read(shards[s->n - 1], values, (size_t)n * 64), CVY_E_DEVICE,
-              "which is lost, and the batch with it");
+  check_fails(cvy_tensor_read(shards[s->n - 1], values, (size_t)n * 64), CVY_E_DEVICE, "and is lost with it");
   check_ok(cvy_team_forward(s->team, shards[0], &y));
   cvy_tensor_destroy(&y);
   for (int i = 0; i < s->n; i++) cvy_tensor_destroy(&shards[i]);
-  cvy_log_error("the team goes on without it"); /* check_fails has dropped it */
+  cvy_log_error("the team continues without it"); /* check_fails has dropped it */
   goes_on(s);
 }
 
@@ -183,7 +182,7 @@ static void ask_read(scene *s) {
   cvy_tensor_shape(shards[s->n - 1], &n, NULL, NULL, NULL, NULL);
   strike(s);
   assert_int_equal(cvy_tensor_read(shards[s->n - 1], values, (size_t)n * 64), CVY_E_DEVICE);
-  assert_true(check_log_contains("nothing to read: the batch lies on device 2"));
+  assert_true(check_log_contains("nothing to read: the batch was on device 2"));
   relent(s);
   check_ok(cvy_tensor_read(shards[0], values, 4 * 64));
   assert_memory_equal(values, s->x, 4 * 64 * sizeof(float));

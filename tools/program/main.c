@@ -28,7 +28,7 @@ static const subcommand_list verbs = {
     OPTION_ROWS(rows),
     .about = "Trains convolutional networks on all OpenCL devices of a machine.",
     .after =
-        "convoy help VERB lists the options of a verb; convoy --version prints the version.\n"
+        "convoy help VERB lists the options of a verb, convoy --version the version.\n"
         "Quick try:\n  convoy train --model lenet --data synthetic --init xavier --epochs 2",
 };
 

@@ -59,7 +59,7 @@ bool cvy_cache_load(const char *key, unsigned char **binary, size_t *size_bytes)
     *binary = (unsigned char *)data;
     return true;
   }
-  cvy_log_debug("%s is no cache entry of this version for this program: compiling", path);
+  cvy_log_debug("%s is not a cache entry of this version and program: compiling", path);
   cvy_free(data);
   return false;
 }

@@ -181,7 +181,7 @@ static cvy_status build(cvy_device *device, const char *file, const char *option
     cvy_device_beat(device);
   }
   if (code != CL_SUCCESS) {
-    cvy_log_error("%s: %s.cl does not compile: %s (%d); options: %s; what the compiler says:", device->label, file,
+    cvy_log_error("%s: %s.cl does not compile: %s (%d); options: %s; compiler log:", device->label, file,
                   cvy_cl_error_name(code), (int)code, options);
     build_log(device, program, true);
     status = CVY_E_BUILD;

@@ -109,7 +109,7 @@ cvy_status cvy_source_get(const char *file, cvy_text *out) {
   const char *const folder = cvy_env_text(CVY_ENV_CL_DIR);
   if (folder) return cvy_source_read(folder, file, out);
   const cvy_embedded_source *const source = find(file);
-  CVY_REQUIRE(source, CVY_E_ARGUMENT, "there is no kernel file \"%s.cl\"", file);
+  CVY_REQUIRE(source, CVY_E_ARGUMENT, "no kernel file \"%s.cl\"", file);
   cvy_text_add_bytes(out, source->data, source->size);
   CVY_REQUIRE(!out->failed, CVY_E_MEMORY, "no memory for the source of %s", file);
 fail:

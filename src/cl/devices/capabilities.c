@@ -36,7 +36,7 @@ static cvy_status find_matrix_unit(const cvy_device_info *info, const cvy_driver
   if (forced) {
     int i = 0;
     while (i < 4 && strcmp(forced, forces[i]) != 0) i++;
-    CVY_REQUIRE(i < 4, CVY_E_ARGUMENT, "CVY_FORCE_MATRIX=%s: it must be nvidia, amd, nvidia-emulated or amd-emulated",
+    CVY_REQUIRE(i < 4, CVY_E_ARGUMENT, "CVY_FORCE_MATRIX=%s: expected nvidia, amd, nvidia-emulated or amd-emulated",
                 forced);
     if (capabilities->cpu_shaped) return CVY_OK;
     capabilities->matrix_unit = i < 2 ? CVY_MATRIX_NVIDIA : CVY_MATRIX_AMD;
@@ -73,7 +73,7 @@ cvy_status cvy_capabilities_find(const cvy_device_info *info, const cvy_driver_a
   const char *const forced = cvy_env_text(CVY_ENV_FORCE_SHAPE);
   if (forced) {
     CVY_REQUIRE(!strcmp(forced, "cpu") || !strcmp(forced, "simt"), CVY_E_ARGUMENT,
-                "CVY_FORCE_SHAPE=%s: it must be cpu or simt", forced);
+                "CVY_FORCE_SHAPE=%s; expected cpu or simt", forced);
     capabilities->cpu_shaped = !strcmp(forced, "cpu");
     CVY_REQUIRE(!capabilities->cpu_shaped || !rusticl || info->kind != CVY_DEVICE_CPU, CVY_E_UNSUPPORTED,
                 "%s: CVY_FORCE_SHAPE=cpu: llvmpipe ends loops after 65535 rounds, CPU-shaped kernels need more; use "

@@ -121,7 +121,7 @@ static void judge(cvy_device_info *info, cl_device_id device, bool tries) {
     reason(info, "its driver does not answer basic questions");
   else if (sscanf(info->version, "OpenCL %d.%d", &major, &minor) != 2 || major * 10 + minor < 12)
     reason(info, "its version is \"%s\", OpenCL 1.2 is needed", info->version);
-  else if (!available) reason(info, "its driver says that it is not available");
+  else if (!available) reason(info, "its driver reports that it is not available");
   else if (!compiler) reason(info, "its driver has no compiler");
   else if (!little) reason(info, "it is big-endian");
   if (!info->usable || !tries) return;

@@ -106,8 +106,7 @@ static cvy_status term_parse(const char *text, size_t size, term *out) {
   out->base[base_size] = 0;
   CVY_REQUIRE(base_size > 0 && !isspace((unsigned char)whole[0]) && !isspace((unsigned char)whole[base_size - 1]),
               CVY_E_ARGUMENT,
-              "device term '%s': it must begin with P:D, a part of a name, auto, all, gpu or cpu, without blanks "
-              "around it",
+              "device term '%s': expected P:D, a part of a name, auto, all, gpu or cpu, without blanks around it",
               whole);
   bool replicas_seen = false;
   for (const char *at = whole + base_size; *at;) {
@@ -156,8 +155,8 @@ static cvy_status selected_add(selection *s, int item, const term *t) {
   }
   for (int i = 0; i < n_parts; i++) {
     CVY_REQUIRE(units[i] <= info->compute_units - total, CVY_E_ARGUMENT,
-                "%d:%d %s has %d compute units, fewer than the parts asked for", info->platform, info->index,
-                info->name, info->compute_units);
+                "%d:%d %s has %d compute units, fewer than its parts", info->platform, info->index, info->name,
+                info->compute_units);
     total += units[i];
   }
   CVY_REQUIRE(n_parts == 0 || info->can_partition_by_counts, CVY_E_ARGUMENT,
@@ -170,7 +169,7 @@ static cvy_status selected_add(selection *s, int item, const term *t) {
   int unit_first = 0;
   for (int part = 0; part < (n_parts ? n_parts : 1); part++) {
     for (int replica = 0; replica < t->replicas; replica++) {
-      CVY_REQUIRE(s->n < MOST_SELECTED, CVY_E_ARGUMENT, "more than %d devices are asked for", MOST_SELECTED);
+      CVY_REQUIRE(s->n < MOST_SELECTED, CVY_E_ARGUMENT, "too many devices; expected at most %d", MOST_SELECTED);
       cvy_selected_device *const grown = cvy_realloc(s->selected, (size_t)s->n, (size_t)s->n + 1, sizeof *grown);
       CVY_REQUIRE(grown, CVY_E_MEMORY, "no memory for %d devices", s->n + 1);
       s->selected = grown;

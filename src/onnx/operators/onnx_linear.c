@@ -37,8 +37,8 @@ static void add_linear(state *im, const value *x, value *w, bool by_rows, value 
   size_t n_bias = 0;
   const bool one = b && outputs > 1 && cvy_onnx_elems(b->tensor, &n_bias) && n_bias == 1;
   if (one && !fixed_bias) {
-    cvy_onnx_refuse(im, "its bias '%.100s' is one number for all %" PRId64 " outputs: one for each is possible",
-                    b->name, outputs);
+    cvy_onnx_refuse(im, "its bias '%.100s' is one number for all %" PRId64 " outputs; expected one for each", b->name,
+                    outputs);
     return;
   }
   if (inputs != (int64_t)shape[0] * shape[1] * shape[2] || !cvy_onnx_is_size(outputs, 1) ||
@@ -75,7 +75,7 @@ static const value *rows(state *im, size_t i) {
   int shape[3];
   if (!x || x->flat) return x;
   cvy_onnx_shape_of(im, x, shape);
-  cvy_onnx_refuse(im, "its input '%.100s' has four dimensions, %dx%dx%d per sample: a Flatten must be in front",
+  cvy_onnx_refuse(im, "its input '%.100s' has four dimensions, %dx%dx%d per sample: expected a Flatten before it",
                   x->name, shape[0], shape[1], shape[2]);
   return NULL;
 }
@@ -84,7 +84,7 @@ void cvy_onnx_take_gemm(state *im) {
   value *const w = cvy_onnx_operand(im, 1), *const b = cvy_onnx_operand(im, 2);
   const float alpha = cvy_onnx_real(im, "alpha", 1), beta = cvy_onnx_real(im, "beta", 1);
   if (cvy_onnx_whole(im, "transA", 0) != 0) {
-    cvy_onnx_refuse(im, "attribute transA is 1: 0 is possible");
+    cvy_onnx_refuse(im, "attribute transA is 1; expected 0");
     return;
   }
   if (rank_of(w) != 2 || !isfinite(alpha) || !isfinite(beta) || alpha == 0) {
@@ -129,13 +129,13 @@ void cvy_onnx_take_batchnorm(state *im) {
   if (!x) return;
   cvy_onnx_shape_of(im, x, shape);
   if (x->flat && (shape[1] > 1 || shape[2] > 1)) {
-    cvy_onnx_refuse(im, "it normalises %d values in two dimensions, each by itself: channels are possible",
+    cvy_onnx_refuse(im, "it normalises %d values in two dimensions separately; expected channels",
                     shape[0] * shape[1] * shape[2]);
     return;
   }
   for (size_t i = 0; i < 4; i++)
     if (!cvy_onnx_is_vector(p[i], shape[0])) {
-      cvy_onnx_refuse(im, "its input '%.100s' is no vector of %d numbers, one per channel", p[i]->name, shape[0]);
+      cvy_onnx_refuse(im, "its input '%.100s' is not a vector of %d numbers, one per channel", p[i]->name, shape[0]);
       return;
     }
   const bool constant[4] = {cvy_onnx_is_constant_input(im, p[0], 1, CVY_ONNX_USE_GAMMA),

@@ -182,12 +182,12 @@ static void refuse_samples(state *im) {
 void cvy_onnx_take_node(state *im) {
   const cvy_onnx_node *const n = im->node;
   if (n->domain && *n->domain && strcmp(n->domain, "ai.onnx")) {
-    cvy_onnx_refuse(im, "operators of the domain '%.60s' are not possible", n->domain);
+    cvy_onnx_refuse(im, "operators of the domain '%.60s' are not supported", n->domain);
     return;
   }
   const op *const row = row_of(n);
   if (!row) {
-    cvy_onnx_refuse(im, "this operator is not possible");
+    cvy_onnx_refuse(im, "operator not supported");
     return;
   }
   if (!has_its_parts(im, row) || (row->compute && are_known(im, n) && row->compute(im))) return;

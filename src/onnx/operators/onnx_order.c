@@ -39,7 +39,7 @@ void cvy_onnx_take_mean(state *im) {
   const int n = cvy_onnx_axes(im, axes);
   if (!x) return;
   if (!are_rows_and_columns(x, axes, n)) {
-    cvy_onnx_refuse(im, "its axes are not rows and columns (%s): the mean of these is possible",
+    cvy_onnx_refuse(im, "its axes are not rows and columns (%s); only the mean of these is supported",
                     x->last ? "1, 2" : "2, 3");
     return;
   }
@@ -72,14 +72,14 @@ void cvy_onnx_take_softmax(state *im) {
   if (!x) return;
   cvy_onnx_shape_of(im, x, shape);
   if (!cvy_onnx_along_channels(x, axis) || (x->flat && (shape[1] > 1 || shape[2] > 1))) {
-    cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": %d, the channels, is possible", axis, cvy_onnx_channel_axis(x));
+    cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": expected %d, the channels", axis, cvy_onnx_channel_axis(x));
     return;
   }
   im->last = x->last;
   if (is_log && out && out->n_readers == 0) {
     cvy_onnx_same_as(im, x);
     im->ending = CVY_ENDING_LOG_SOFTMAX;
-  } else if (is_log) cvy_onnx_refuse(im, "it is not the network's output: there alone it is possible");
+  } else if (is_log) cvy_onnx_refuse(im, "only supported as the network's output");
   else cvy_onnx_make(im, cvy_net_softmax(im->net, x->node), x->flat);
 }
 
@@ -88,7 +88,7 @@ void cvy_onnx_take_flatten(state *im) {
   const int64_t axis = cvy_onnx_whole(im, "axis", 1);
   if (!x) return;
   if (cvy_onnx_axis(axis, x->flat ? 2 : 4) == 1) view(im, x, true, x->last);
-  else cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": 1 is possible, all of a sample in a row", axis);
+  else cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": expected 1, all values of a sample in a row", axis);
 }
 
 /* dims: four, a -1 among them is computed. They are those of x in an order that it has, too: *last. */
@@ -125,8 +125,7 @@ void cvy_onnx_take_reshape(state *im) {
                                      dims[0] == im->samples || (dims[0] == -1 && dims[1] == all));
   if (rows_first && (dims[1] == -1 || dims[1] == all)) view(im, x, true, x->last);
   else if (n == 4 && is_order_of(im, x, dims, shape, &last)) view(im, x, false, last);
-  else
-    cvy_onnx_refuse(im, "its shape is not (samples, %" PRId64 "): all values of a sample in a row are possible", all);
+  else cvy_onnx_refuse(im, "its shape is not (samples, %" PRId64 "): expected all values of a sample in a row", all);
 }
 
 void cvy_onnx_take_transpose(state *im) {
@@ -185,7 +184,7 @@ void cvy_onnx_take_concat(state *im) {
         !cvy_onnx_along_channels(x, axis))
       good = cvy_onnx_refuse(im,
                              "it joins tensors by something else than their channels (axis %" PRId64
-                             "): axis %d of equal numbers and orders of dimensions is possible",
+                             "); expected axis %d of equal numbers and orders of dimensions",
                              axis, cvy_onnx_channel_axis(x));
     nodes[i] = x->node;
   }

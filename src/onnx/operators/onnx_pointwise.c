@@ -21,8 +21,7 @@ static bool pair(state *im, const value **a, const value **b) {
   if (!*a || !*b) return false;
   if ((*a)->flat == (*b)->flat) return true;
   return cvy_onnx_refuse(im,
-                         "its inputs '%.100s' and '%.100s' have different numbers of dimensions: equal ones are "
-                         "possible",
+                         "its inputs '%.100s' and '%.100s' have different numbers of dimensions; expected equal ones",
                          (*a)->name, (*b)->name);
 }
 
@@ -32,8 +31,8 @@ void cvy_onnx_take_add(state *im) {
   if (!a || !b) return;
   if (a->kind != CVY_ONNX_NODE || b->kind != CVY_ONNX_NODE) {
     cvy_onnx_refuse(im,
-                    "it adds '%.100s' and '%.100s': two tensors of samples are possible, or a number of the file for "
-                    "each channel",
+                    "it adds '%.100s' and '%.100s': expected two tensors of samples, or a number of the file for each "
+                    "channel",
                     a->name, b->name);
     return;
   }
@@ -48,7 +47,7 @@ void cvy_onnx_take_sum(state *im) {
     const value *const x = cvy_onnx_samples(im, i);
     if (!x) return;
     if (x->flat != first->flat) {
-      cvy_onnx_refuse(im, "its inputs have different numbers of dimensions: equal ones are possible");
+      cvy_onnx_refuse(im, "its inputs have different numbers of dimensions; expected equal ones");
       return;
     }
     sum = cvy_net_add(im->net, sum, x->node);
@@ -68,7 +67,7 @@ void cvy_onnx_take_formula(state *im) {
   if (cvy_onnx_try_formula(im)) return;
   for (size_t i = 0; i < im->node->n_input; i++)
     if (!cvy_onnx_node_input(im, i)) return; /* refused, or what it depends on was */
-  cvy_onnx_refuse(im, "it is possible as a step of an activation alone: of one tensor of samples and single numbers");
+  cvy_onnx_refuse(im, "only supported as a step of an activation: of one tensor of samples and single numbers");
 }
 
 /* Sub and Div: of two layers there is none. */
@@ -120,12 +119,12 @@ void cvy_onnx_take_dropout(state *im) {
   double p;
   if (cvy_onnx_has_input(im, 2) && !t) return;
   if (t && cvy_onnx_wholes_of(t, training) != 1) {
-    cvy_onnx_refuse(im, "its training_mode is computed: an initialiser is possible");
+    cvy_onnx_refuse(im, "its training_mode is computed; expected an initialiser");
     return;
   }
   if (!cvy_onnx_number(im, 1, "its ratio", 0.5, &p) || !x) return;
   if (training[0]) {
-    if (!(p >= 0) || !(p < 1)) cvy_onnx_refuse(im, "its ratio is %g: 0 to below 1 is possible", p);
+    if (!(p >= 0) || !(p < 1)) cvy_onnx_refuse(im, "its ratio is %g; expected 0 to below 1", p);
     else cvy_onnx_make(im, cvy_net_dropout(im->net, x->node, (float)p), x->flat);
     return;
   }

@@ -18,7 +18,7 @@ static const int64_t LARGEST = (int64_t)1 << 31;
 /* Attributes start and end name a part of the dimensions; false: refused. */
 bool cvy_onnx_is_whole_shape(state *im) {
   if (cvy_onnx_whole(im, "start", 0) == 0 && !cvy_onnx_attribute(im->node, "end")) return true;
-  return cvy_onnx_refuse(im, "attributes start and end are not possible");
+  return cvy_onnx_refuse(im, "attributes start and end are not supported");
 }
 
 bool cvy_onnx_compute_shape(state *im) {
@@ -58,8 +58,7 @@ bool cvy_onnx_compute_concat(state *im) {
   for (size_t i = 0; i < im->node->n_input; i++) {
     const int more = cvy_onnx_wholes_of(cvy_onnx_operand(im, i), some);
     if (more < 0 || n + more > MOST)
-      return !cvy_onnx_refuse(im,
-                              "it joins tensors of the file: those of samples, or a few whole numbers, are possible");
+      return !cvy_onnx_refuse(im, "it joins tensors of the file; expected tensors of samples, or a few whole numbers");
     memcpy(all + n, some, (size_t)more * sizeof *some);
     n += more;
   }

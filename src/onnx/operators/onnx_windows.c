@@ -28,7 +28,7 @@ static bool read_window(state *im, const int size[2], const int64_t *known, wind
             n_dilation = cvy_onnx_wholes(im, "dilations", dilation, 2), n_pads = cvy_onnx_wholes(im, "pads", pads, 4);
   if (n_kernel == 0 && known) memcpy(kernel, known, sizeof kernel);
   else if (n_kernel != 2)
-    return cvy_onnx_refuse(im, "attribute kernel_shape has not two numbers: two dimensions are possible");
+    return cvy_onnx_refuse(im, "attribute kernel_shape: expected two numbers, for two dimensions");
   if (known && (known[0] != kernel[0] || known[1] != kernel[1]))
     return cvy_onnx_refuse(im,
                            "attribute kernel_shape is %" PRId64 "x%" PRId64 ", its filters are %" PRId64 "x%" PRId64,
@@ -92,7 +92,7 @@ void cvy_onnx_take_pad(state *im) {
     return;
   }
   if (cvy_onnx_has_input(im, 3)) {
-    cvy_onnx_refuse(im, "its input axes is not possible: pads for all four dimensions are");
+    cvy_onnx_refuse(im, "its input axes is not supported; expected pads for all four dimensions");
     return;
   }
   const int row = x->last ? 1 : 2;
@@ -176,7 +176,7 @@ static void take_pool(state *im, bool max) {
   window w;
   if (!read_window(im, shape + 1, NULL, &w)) return;
   if (w.dilation[0] != 1 || w.dilation[1] != 1) {
-    cvy_onnx_refuse(im, "attribute dilations is %d,%d: 1,1 is possible", w.dilation[0], w.dilation[1]);
+    cvy_onnx_refuse(im, "attribute dilations is %d,%d; expected 1,1", w.dilation[0], w.dilation[1]);
     return;
   }
   if (!x) return;
@@ -185,7 +185,7 @@ static void take_pool(state *im, bool max) {
     zero_pad = max && !not_negative(im, x->node); /* behind a Relu any padding loses against the pixels */
     if (w.ceil || (own && (max ? zero_pad : !count_pad))) {
       cvy_onnx_refuse(im,
-                      "zeros are put around its input '%.100s': without ceil_mode, without other pads%s is possible",
+                      "its input '%.100s' is padded by zeros: only supported without ceil_mode, without other pads%s",
                       x->name, max ? "" : " or with count_include_pad,");
       return;
     }

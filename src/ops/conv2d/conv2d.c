@@ -38,10 +38,10 @@ static int output_cols(const cvy_conv2d_params *p) {
 
 cvy_status cvy_conv2d_output_shape(const cvy_conv2d_params *p, cvy_shape *y) {
   cvy_status status = CVY_OK;
-  CVY_REQUIRE(p && y, CVY_E_ARGUMENT, "convolution: params and y are wanted, got a null pointer");
+  CVY_REQUIRE(p && y, CVY_E_ARGUMENT, "convolution: params and y must not be null pointers");
   CVY_REQUIRE(p->x.h >= 1 && p->x.w >= 1 && p->x.c >= 1, CVY_E_ARGUMENT,
               "convolution: input %dx%dx%d; every size must be at least 1", p->x.h, p->x.w, p->x.c);
-  CVY_REQUIRE(p->k >= 1, CVY_E_ARGUMENT, "convolution: %d filters; at least 1 is wanted", p->k);
+  CVY_REQUIRE(p->k >= 1, CVY_E_ARGUMENT, "convolution: %d filters; expected at least 1", p->k);
   CVY_REQUIRE(p->r >= 1 && p->s >= 1, CVY_E_ARGUMENT, "convolution: filter %dx%d; both sides must be at least 1", p->r,
               p->s);
   CVY_REQUIRE(p->stride_h >= 1 && p->stride_w >= 1, CVY_E_ARGUMENT,
@@ -292,11 +292,10 @@ cvy_status cvy_conv2d_create(cvy_device *device, const cvy_conv2d_params *params
   cvy_status status = CVY_OK;
   cvy_conv2d *op = NULL;
   cvy_shape y = {0};
-  CVY_REQUIRE(device && params && out, CVY_E_ARGUMENT,
-              "convolution: device, params and out are wanted, got a null pointer");
+  CVY_REQUIRE(device && params && out, CVY_E_ARGUMENT, "convolution: device, params and out must not be null pointers");
   *out = NULL;
   CVY_TRY(cvy_conv2d_output_shape(params, &y));
-  CVY_REQUIRE(params->n_max >= 1, CVY_E_ARGUMENT, "convolution: n_max is %d; at least 1 is wanted", params->n_max);
+  CVY_REQUIRE(params->n_max >= 1, CVY_E_ARGUMENT, "convolution: n_max is %d; expected at least 1", params->n_max);
   CVY_REQUIRE((params->prologue & ~(CVY_CONV_SCALE | CVY_CONV_RELU | CVY_CONV_RESIDUAL)) == 0, CVY_E_ARGUMENT,
               "convolution: prologue flags 0x%x; 0 to 7 are known", (unsigned)params->prologue);
   CVY_REQUIRE(params->algos.n >= 0 && params->algos.n < CVY_CONV_ALGOS, CVY_E_ARGUMENT,
@@ -351,12 +350,12 @@ double cvy_conv2d_error_bound(const cvy_conv2d *op, cvy_conv_pass pass) {
 /* A buffer of the call: there, of this device, and large enough. */
 static cvy_status check_buffer(const cvy_conv2d *op, const char *name, const cvy_buffer *buffer, size_t floats) {
   cvy_status status = CVY_OK;
-  CVY_REQUIRE(buffer, CVY_E_ARGUMENT, "convolution: %s is wanted, got a null pointer", name);
+  CVY_REQUIRE(buffer, CVY_E_ARGUMENT, "convolution: %s is a null pointer", name);
   CVY_REQUIRE(cvy_buffer_device(buffer) == op->device, CVY_E_ARGUMENT,
               "convolution: %s is a buffer of %s, the layer is on %s", name,
               cvy_device_label(cvy_buffer_device(buffer)), cvy_device_label(op->device));
   CVY_REQUIRE(cvy_buffer_size(buffer) >= floats * sizeof(float), CVY_E_ARGUMENT,
-              "convolution: %s has %zu bytes; %zu are wanted", name, cvy_buffer_size(buffer), floats * sizeof(float));
+              "convolution: %s has %zu bytes; expected %zu", name, cvy_buffer_size(buffer), floats * sizeof(float));
 fail:
   return status;
 }
@@ -379,7 +378,7 @@ static cvy_status take_prologue(const cvy_conv2d *op, const cvy_conv2d_prologue 
               "convolution: got a prologue, but the layer was created without");
   if (prologue) {
     CVY_REQUIRE(prologue->group_size >= 0, CVY_E_ARGUMENT,
-                "convolution: prologue groups of %d samples; 0 (all) or more is wanted", prologue->group_size);
+                "convolution: prologue groups of %d samples; expected 0 (all) or more", prologue->group_size);
     if (prologue->group_size > 0 && prologue->group_size < call->n) call->group_size = prologue->group_size;
     call->affine = prologue->affine, call->residual = prologue->residual;
   }
@@ -395,12 +394,12 @@ fail:
 static cvy_status run(const cvy_conv2d *op, cvy_conv_pass pass, cvy_queue *queue, const cvy_conv2d_prologue *prologue,
                       cvy_conv_call *call) {
   cvy_status status = CVY_OK;
-  CVY_REQUIRE(op, CVY_E_ARGUMENT, "convolution: a layer is wanted, got a null pointer");
+  CVY_REQUIRE(op, CVY_E_ARGUMENT, "convolution: a layer is a null pointer");
   const cvy_conv2d_params *const p = &op->params;
   const bool forward = pass == CVY_CONV_FORWARD, data = pass == CVY_CONV_BACKWARD_DATA;
   CVY_REQUIRE(op->pass[pass], CVY_E_ARGUMENT, "convolution: the layer was created without %s",
               cvy_conv_pass_name(pass));
-  CVY_REQUIRE(queue, CVY_E_ARGUMENT, "convolution: a queue is wanted, got a null pointer");
+  CVY_REQUIRE(queue, CVY_E_ARGUMENT, "convolution: a queue is a null pointer");
   CVY_REQUIRE(call->n >= 1 && call->n <= p->n_max, CVY_E_ARGUMENT,
               "convolution: %d samples; the layer was created for 1 to %d", call->n, p->n_max);
   const size_t n = (size_t)call->n, x_floats = cvy_shape_elems(&p->x) * n, y_floats = cvy_shape_elems(&op->y) * n,

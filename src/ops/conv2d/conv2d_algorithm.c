@@ -30,14 +30,14 @@ static const char *refusal(const cvy_conv_job *job) {
   const cvy_conv2d_params *const p = &job->params;
   if (!a->groups && cvy_conv_groups(p) > 1) return "these kernels know no groups";
   if (!a->groups && cvy_conv_is_grouped(p)) return "these kernels know no dilation";
-  if (!a->uneven && (p->pad_more_h || p->pad_more_w)) return "these kernels want the same padding on both sides";
+  if (!a->uneven && (p->pad_more_h || p->pad_more_w)) return "these kernels need the same padding on both sides";
   if (a->simt_shaped && job->base.capabilities->cpu_shaped) return "these kernels are for SIMT devices";
   if (a->filter && (p->r != a->filter || p->s != a->filter)) return "only 3x3 filters";
   if (a->most_stride && (p->stride_h != p->stride_w || p->stride_h > a->most_stride))
     return a->most_stride == 1 ? "only stride 1" : "only strides 1x1 and 2x2";
   if (a->most_pad && (p->pad_h > a->most_pad || p->pad_w > a->most_pad)) return "only padding up to 2";
   if (a->whole_pitch && (p->x.pitch % 16 != 0 || job->y.pitch % 16 != 0))
-    return "CPU kernels want pitches that are multiples of 16";
+    return "CPU kernels need pitches that are multiples of 16";
   if (!(job->weights ? a->no_weights : job->data ? a->no_data : a->no_forward)) return NULL;
   if (!a->no_weights) return "only backward_weights";
   return a->no_forward ? "only backward_data" : "only forward and backward_data";

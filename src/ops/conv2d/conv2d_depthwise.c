@@ -40,7 +40,7 @@ static const char *can(const cvy_conv_job *job) {
   const cvy_conv2d_params *const p = &job->params;
   const bool cpu = job->base.capabilities->cpu_shaped;
   if (kind_of(p, &job->y, cpu) != 1) return "only one filter for each channel, with the same pitch in front and behind";
-  if (cpu && job->y.pitch % 16 != 0) return "CPU kernels want pitches that are multiples of 16";
+  if (cpu && job->y.pitch % 16 != 0) return "CPU kernels need pitches that are multiples of 16";
   return !cpu && job->weights && p->r * p->s > MOST_TAPS ? "only filters of up to 7x7" : NULL;
 }
 

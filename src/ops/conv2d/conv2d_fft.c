@@ -43,7 +43,7 @@ static const char *can(const cvy_conv_job *job) {
           cvy_fft_width(least_length(p->x.w, p->s, p->pad_w)) >
       MOST_AREA)
     return "only images of up to 2^22 pixels";
-  return cvy_device_is_dry_run(job->base.device) || !cvy_fft_probe(NULL, 0) ? "clFFT is not there" : NULL;
+  return cvy_device_is_dry_run(job->base.device) || !cvy_fft_probe(NULL, 0) ? "clFFT is not installed" : NULL;
 }
 
 /* Lengths for the shape: the smallest ones that clFFT can do on this device. */

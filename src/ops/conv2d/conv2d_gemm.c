@@ -35,7 +35,7 @@ static bool are_columns_there(const cvy_conv2d_params *p, const cvy_shape *y) {
 
 static const char *can(const cvy_conv_job *job) {
   const cvy_conv2d_params *const p = &job->params;
-  if (cvy_device_is_dry_run(job->base.device) || !cvy_blas_probe(NULL, 0)) return "CLBlast is not there";
+  if (cvy_device_is_dry_run(job->base.device) || !cvy_blas_probe(NULL, 0)) return "CLBlast is not installed";
   const int64_t columns = (int64_t)job->y.h * job->y.w * ((int64_t)p->r * p->s * p->x.c);
   return columns > INT32_MAX ? "the columns of one sample do not fit 32-bit indices" : NULL;
 }

@@ -29,9 +29,8 @@ const char *cvy_conv_algos_read(const char *text, cvy_conv_algo_list *out) {
       const size_t length = strcspn(at, ",");
       const cvy_conv_algo algo = find_name(at, length);
       if (algo == CVY_CONV_ALGOS)
-        return "expected auto, or of direct, winograd2, winograd2_fused, winograd4, gemm, fft one, or several with "
-               "commas, of which "
-               "each layer takes the first that can do it";
+        return "expected auto, or a list of direct, winograd2, winograd2_fused, winograd4, gemm, fft, separated by "
+               "commas";
       for (int i = 0; i < list.n; i++)
         if (list.algo[i] == algo) return "an algorithm is given twice";
       list.algo[list.n++] = algo;
@@ -45,7 +44,7 @@ const char *cvy_conv_algos_read(const char *text, cvy_conv_algo_list *out) {
 
 cvy_status cvy_conv_algos_parse(const char *text, cvy_conv_algo_list *out) {
   cvy_status status = CVY_OK;
-  CVY_REQUIRE(text && out, CVY_E_ARGUMENT, "convolution algorithms: a text is wanted, got a null pointer");
+  CVY_REQUIRE(text && out, CVY_E_ARGUMENT, "convolution algorithms: a text is a null pointer");
   const char *const wrong = cvy_conv_algos_read(text, out);
   CVY_REQUIRE(!wrong, CVY_E_ARGUMENT, "convolution algorithm '%.60s': %s", text, wrong);
 fail:

@@ -56,7 +56,7 @@ void cvy_tune_table_destroy(cvy_tune_table **table);
  * (table->loaded, and table->wrong if there is a bad one). Does not log a bad file: the caller, which knows what it
  * does instead, logs both at once. CVY_E_MEMORY, with the table unchanged. */
 cvy_status cvy_tune_table_load(cvy_tune_table *table);
-/* CVY_E_IO with the reason said. Without a path nothing happens. */
+/* CVY_E_IO, with the reason logged. Does nothing without a path. */
 cvy_status cvy_tune_table_save(const cvy_tune_table *table);
 /* Removes the file; true if there was one. The table stays. */
 bool cvy_tune_table_remove(const cvy_tune_table *table);

@@ -103,7 +103,7 @@
 
 #define ROW_JSON(F, ABSENT, HELP) {OPT_SINK("json", F(json), NULL, HELP), .absent = ABSENT}
 #define ROW_JSON_OR_TABLE(F) ROW_JSON(F, "none: prints a table", "write the result as JSON")
-#define ROW_QUIET(F) {OPT_FLAG("quiet", F(quiet), "print only errors and warnings on stderr"), .letter = 'q'}
+#define ROW_QUIET(F) {OPT_FLAG("quiet", F(quiet), "print only errors and warnings"), .letter = 'q'}
 
 /* For verbs that run on one machine. */
 #define ROW_NO_NODES(WHY) {OPT_REFUSED("nodes", WHY)}

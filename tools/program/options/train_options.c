@@ -33,13 +33,13 @@ static const option_row rows[] = {
     {OPT_GROUP("Devices")},
     ROW_DEVICES(FIELD,
                 "the team: auto (GPUs, else the CPU), all, gpu, cpu, nvidia, amd, intel (GPUs, else the CPU), 0:1 "
-                "(platform:device), part of a name; a list separated by commas, with *4 (replicas), /1+1 (parts of 1 "
-                "and 1 units), /=2 (equal parts)"),
+                "(platform:device), part of a name, or a list of these; with *4 (replicas), /1+1 (parts of 1 and 1 "
+                "units), /=2 (equal parts)"),
     {OPT_PARSE("split", FIELD(split), "HOW", "even, auto or weights W1,W2,...", train_parse_split,
                "split of a batch among the devices. auto: by speed, measured for 1 to 3 s at the start and then in "
-               "every step. Shares change when this makes steps more than 5 % shorter; each change is printed. At the "
-               "end, the run prints the --shares that reproduce it bit for bit, if they did not change. By default a "
-               "team of one kind of device is not measured. Several machines also measure their links"),
+               "every step; shares change when this makes steps more than 5 % shorter. If they did not change, the run "
+               "prints the --shares that reproduce it. By default a team of one kind of device is not measured. "
+               "Several machines also measure their links"),
      .absent = "auto where devices of different kinds differ by more than 10 % in speed, else even"},
     ROW_SHARES(FIELD, "by --split"),
     {OPT_PARSE("bn", FIELD(bn), "MODE", "device, sync or ghost:G", train_parse_bn,
@@ -78,11 +78,12 @@ static const option_row rows[] = {
     ROWS_FLEET(FIELD),
 
     {OPT_GROUP("Training")},
-    ROW_BATCH(FIELD, 1 << 24, "images per step on all devices together"),
+    ROW_BATCH(FIELD, 1 << 24, "images per step on all devices"),
     {OPT_INT("epochs", FIELD(epochs), "10", "epochs", 1, 1000000, "passes over the training images"), .letter = 'e'},
     {OPT_PARSE("lr", FIELD(rates), "X|X1,X2,...", "per step", train_parse_rates,
-               "learning rate; not scaled with batch or devices. Several rates or seeds are a sweep: one run after the "
-               "other, with -lr0.05-seed0 in the names of files, and a table"),
+               "learning rate, not scaled with batch or devices; several rates or seeds: a sweep, with -lr0.05-seed0 "
+               "in "
+               "the names of files and a table at the end"),
      .deflt = "0.1"},
     {OPT_PARSE("lr-schedule", FIELD(schedule), "HOW", "const, cosine, linear, step:N,G or step:Ne,G",
                train_parse_schedule,
@@ -113,7 +114,7 @@ static const option_row rows[] = {
               "label smoothing, as in PyTorch; applies to the training loss, not to evaluation")},
     {OPT_CHOICE("init", FIELD(init), "d2l|he|xavier|torch", "d2l",
                 "initial weights: N(0, 0.01^2) as in the book, N(0, 2/inputs), torch's xavier_uniform_, or PyTorch's "
-                "defaults, including biases. By default an ONNX file's own values are used"),
+                "defaults; an ONNX file has its own"),
      .value = "KIND"},
     {OPT_TEXT("init-from", FIELD(init_from), "safetensors file",
               "initial weights from a file; its metadata also sets --model")},
@@ -152,8 +153,7 @@ static const option_row rows[] = {
      .absent = "off: the run ends with exit 1"},
 
     {OPT_GROUP("Files")},
-    {OPT_TEXT("save", FIELD(save), "safetensors file",
-              "write the final weights, also after Ctrl-C, in a form that PyTorch loads")},
+    {OPT_TEXT("save", FIELD(save), "safetensors file", "write the final weights, also after Ctrl-C, for PyTorch")},
     {OPT_TEXT("save-best", FIELD(save_best), "safetensors file",
               "write the weights after each epoch with the best validation accuracy so far (without --val-split: test "
               "accuracy, with a warning); --resume keeps the best value")},
@@ -166,8 +166,7 @@ static const option_row rows[] = {
     {OPT_INT("keep", FIELD(keep), "2", "checkpoints", 1, 1000000, "number of the newest checkpoints to keep"),
      .value = "K"},
     {OPT_FLAG("resume", FIELD(resume),
-              "resume from the newest checkpoint, with its settings unless the command line sets them; without a "
-              "checkpoint the run starts from step 0")},
+              "resume from the newest checkpoint, with its settings unless set here; without one start from step 0")},
     {OPT_TEXT("log", FIELD(log), "JSON lines file", "write a line for each step and epoch; --resume appends")},
     {OPT_TEXT("plot", FIELD(plot), "SVG file",
               "write a chart of accuracies and training loss by epoch, updated after each")},
