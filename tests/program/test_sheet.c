@@ -9,7 +9,7 @@
 #include "src/data/picture_decode.h"
 #include "tools/program/view/sheet.h"
 
-/* what tools/program/program_common.c would print */
+/* what tools/program/messages.c would print */
 void program_say(const char *format, ...);
 void program_say(const char *format, ...) { cvy_log_error("%s", format); }
 

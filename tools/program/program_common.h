@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * Shared by the verbs: messages of the library, exit codes, output files; data, network and devices from options. */
+ * Shared by the verbs: exit codes; data, network and devices from options. With it come messages and output files. */
 #ifndef CVY_TOOLS_PROGRAM_PROGRAM_COMMON_H
 #define CVY_TOOLS_PROGRAM_PROGRAM_COMMON_H
 
 #include <jansson.h>
 
 #include "convoy/convoy.h"
+#include "tools/program/messages.h"
 #include "tools/program/options/options.h"
+#include "tools/program/output_files.h"
 
 int cmd_devices(int argc, char **argv);
 int cmd_train(int argc, char **argv);
@@ -33,50 +35,11 @@ const char *program_math_name(cvy_math math);
 /* "fp32" or "bf16", the values of --exchange. Static. */
 const char *program_exchange_name(cvy_exchange_kind kind);
 
-/* Prints the library's messages from now on: "convoy: error: …" on stderr, around the progress bar. */
-void program_log_start(void);
-/* Sets the prefix `name`; this process then prints only warnings and errors. NULL: prints all, without a prefix. */
-void program_speak_as(const char *name);
-/* While this is true, the library's info messages are also printed before progress_start. */
-void program_hear_of_waiting(bool hears);
-/* The last error message, "" if there was none. Borrowed until this thread's next call. */
-const char *program_last_error(void);
-/* printf for a text that contains names from outside: control characters are replaced (src/base/text.h) except newlines
- * and tabs. */
-void program_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* "convoy: …" on stderr. */
-void program_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void program_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
 /* 2 for a mistake of the user (argument, missing device, settings that do not match), 130 for an interruption, else
  * 1. */
 int program_exit_code(cvy_status status);
 /* The same, but 1 on a machine without any usable device, which is not a mistake of the user. */
 int program_exit_code_of_select(cvy_status status);
-
-/* Checks before any work that an output file can be written: EXIT_DONE, or the exit status, with the reason printed.
- * "-" is stdout if `may_be_stdout`. */
-int program_try_output(const char *verb, const char *option, const char *path, bool may_be_stdout);
-/* A file on the command line; path NULL: not given. Lists end with option NULL. */
-typedef struct program_file {
-  const char *option, *path;
-} program_file;
-/* EXIT_USAGE if a file of the first list is one of the second (NULL: none) or a checkpoint, else EXIT_DONE. --save may
- * overwrite the file of --init-from: a run that continues with the weights of a file. */
-int program_check_outputs(const char *verb, const program_file *outputs, const program_file *inputs);
-/* "convoy VERB: OPTION PATH: cannot be written: WHY"; EXIT_FAILED. */
-int program_output_refused(const char *verb, const char *option, const char *path, const char *why);
-/* Writes `text` to path ("-": stdout) as cvy_file_put; false, with the reason printed. */
-bool program_write(const char *path, const char *text);
-/* A text of a user, a driver or a message as a JSON string. Characters are replaced as in src/base/text.h, except the
- * control characters that JSON escapes itself. NULL: null. */
-json_t *program_text_json(const char *text);
-/* The JSON value and a newline; takes over `value`. */
-bool program_write_json(const char *path, json_t *value);
-/* Flushes stdout before objects are released, since a driver may crash then. program_end reports a failure. */
-void program_flush(void);
-/* Flushes stdout; EXIT_FAILED if not all of it was written, else `code`. */
-int program_end(int code);
 
 /* Prints the network's caveat (cvy_net_caveat), if it has one. EXIT_DONE, or an exit status if the network is refused:
  * because of --strict, or because the caveat bars training. */

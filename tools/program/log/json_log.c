@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "src/base/file.h"
-#include "tools/program/program_common.h"
+#include "tools/program/messages.h"
 
 struct json_log {
   FILE *file; /* NULL: the lines are for the report alone, or held */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "tools/program/log/json_log.h"
-#include "tools/program/program_common.h"
+#include "tools/program/messages.h"
 #include "tools/program/view/progress.h"
 
 bool epoch_curve_open(int epochs, const char *plot, const char *log, char *title, epoch_curve *out) {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "src/base/file.h"
-#include "tools/program/program_common.h"
+#include "tools/program/messages.h"
 
 uint32_t event_file_crc(const void *bytes, size_t size) {
   static uint32_t table[256];

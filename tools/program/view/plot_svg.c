@@ -11,7 +11,8 @@
 #include "src/base/text.h"
 #include "tools/program/view/axis.h"
 #include "tools/program/view/chart_svg.h"
-#include "tools/program/program_common.h"
+#include "tools/program/messages.h"
+#include "tools/program/output_files.h"
 
 enum { WIDTH = 520, HEIGHT = 340, LEFT = 60, RIGHT = 460, TOP = 44, BOTTOM = 290 };
 #define ACC_COLOUR "#1f77b4"

@@ -13,7 +13,8 @@
 #include "src/base/text.h"
 #include "convoy/convoy.h"
 #include "tools/program/view/chart_svg.h"
-#include "tools/program/program_common.h"
+#include "tools/program/messages.h"
+#include "tools/program/output_files.h"
 
 static const char style[] =
     ":root{color-scheme:light dark;--ink:#1c1f24;--soft:#5c6470;--paper:#fff;--line:#d9dde3;--card:#f5f6f8}\n"

@@ -9,7 +9,7 @@
 
 #include "src/base/file.h"
 #include "tools/program/view/png_write.h"
-#include "tools/program/program_common.h"
+#include "tools/program/messages.h"
 
 enum {
   LEAST_SIDE = 96, /* a picture is enlarged until its longer side has about this many pixels */

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/program/program_common.h"
+#include "tools/program/messages.h"
+#include "tools/program/output_files.h"
 
 enum { CELL_BYTES = 256, LINE_BYTES = 2048 };
 
