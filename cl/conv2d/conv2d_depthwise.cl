@@ -1,44 +1,38 @@
 /* SPDX-License-Identifier: MIT
- * Depthwise convolution (src/ops/conv2d/conv2d.h with groups == C == K): every channel by itself, so that memory takes the time.
+ * Depthwise convolution (src/ops/conv2d/conv2d.h with groups == C == K) on CPU-shaped devices: every channel by itself, so that memory takes the time.
  *   y[m,i,j,c]  = bias[c] + sum_{a,b} f(x)[m, i*stride + a*dilation - pad, …, c] * w[a,b,c]
  *   dx[m,h,v,c] = sum_{a,b} dy[m,i,j,c] * w[a,b,c]       where i*stride + a*dilation - pad = h, …: the same gather over dy
  *                 with stride - 1 lines of zeros between its lines, through the turned filter (cvy_conv_depthwise_call)
  *   dw[a,b,c]   = sum_{m,i,j} f(x)[…, c] * dy[m,i,j,c], db[c] = sum dy[m,i,j,c], in parts that are added up in order
  *
- * CPU: a work-group of one walks over tasks: an image, or `chunk` rows of its results, and `block` channels. The rows under
+ * A work-group of one walks over tasks: an image, or `chunk` rows of its results, and `block` channels. The rows under
  * the filter lie in a ring in the task's slice, with the load prologue applied and with zeros where the image ends or is
  * spread, so that tiles of 8, 7 or 4 results need no question where they are. Statistics: of a row in two passes, rows in
  * order (Chan, Golub, LeVeque 1979), all relative to the mean of the first row, which is near the mean.
  * backward_weights: a task is a block of channels and a part of the images; slices hold its dw and db, too. Rows that come next are
  * fetched beside the sums: memory and arithmetic take about as long. Tiles are templates, because the compiler unrolls loops whose
  * bounds are constants only after it has inlined a function too late, and leaves their sums in memory.
- * SIMT: an item makes TILE results side by side of VEC channels. backward_weights: a group of 256 takes 32 channels of a
- * part of the positions, 8 items side by side, which meet in local memory.
  *
- * CPU, GROUP > 1: the same for groups of few channels. Up to 8 of them: a vector of 16 results sees the same 16 channels, each
+ * GROUP > 1: the same for groups of few channels. Up to 8 of them: a vector of 16 results sees the same 16 channels, each
  * product after a permutation of them. 16: groups are whole vectors, and each channel is spread over a vector. The gradient
  * reads weights that conv2d_depthwise_cpu_pack has turned: u[a,b,k,first + c] = w[a,b,c,first + k].
  *
- *   GROUP [1]         CPU: 1, 2, 4, 8: channels of a group, of x and of y; 16: multiples of 16, call.group_c and group_k
- *   VEC [16, SIMT 4]  SIMT: 4 or 1
- *   TAPS_R, TAPS_S [3, 3]  SIMT backward_weights: the filter */
-#include "vector.clh"
+ *   GROUP [1]         1, 2, 4, 8: channels of a group, of x and of y; 16: multiples of 16, call.group_c and group_k */
+#include "common.clh"
 #include "conv2d_args.clh"
 #include "conv2d/conv2d_flags.clh"
 
 #define PLAIN(flags) (((flags) & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0)
 
 /* x through the load prologue; affine and residual point to the same channels. */
-CVY_ALWAYS_INLINE floatv prologue(floatv v, global const float *affine, global const float *residual, int pitch, int flags) {
+CVY_ALWAYS_INLINE float16 prologue(float16 v, global const float *affine, global const float *residual, int pitch, int flags) {
   if (flags & FLAG_SCALE)
-    v = fma(v - *(global const floatv *)affine, *(global const floatv *)(affine + pitch),
-            *(global const floatv *)(affine + 2 * pitch));
-  if (flags & FLAG_RESIDUAL) v += *(global const floatv *)residual;
-  if (flags & FLAG_RELU) v = v < 0.0f ? (floatv)(0.0f) : v;
+    v = fma(v - *(global const float16 *)affine, *(global const float16 *)(affine + pitch),
+            *(global const float16 *)(affine + 2 * pitch));
+  if (flags & FLAG_RESIDUAL) v += *(global const float16 *)residual;
+  if (flags & FLAG_RELU) v = v < 0.0f ? (float16)(0.0f) : v;
   return v;
 }
-
-#if CVY_CPU
 
 #ifndef GROUP
 #define GROUP 1
@@ -329,101 +323,3 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu_weights(global cons
       for (int c = 0; c < width; c += 16) CVY_STORE16(CVY_LOAD16(own + t * block + c), to + t * call.out.pitch + c);
   }
 }
-
-#else
-
-#ifndef TAPS_R
-#define TAPS_R 3
-#endif
-#ifndef TAPS_S
-#define TAPS_S 3
-#endif
-#define TILE 4
-#define CHANNELS 32
-#define SIDE 8 /* items of a group that share a channel */
-
-CVY_KERNEL conv2d_depthwise_simt(global const float *restrict x, global const float *restrict affine,
-                                 global const float *restrict residual, global const float *restrict w,
-                                 global const float *restrict bias, global float *restrict y,
-                                 const cvy_conv_depthwise_call call) {
-  const int vecs = call.out.pitch / VEC, tiles = (call.out.w + TILE - 1) / TILE;
-  const uint results = (uint)(call.n * call.out.h * tiles) * (uint)vecs;
-  for (uint id = get_global_id(0); id < results; id += get_global_size(0)) {
-    const int c = (int)(id % (uint)vecs) * VEC, j = (int)(id / (uint)vecs % (uint)tiles) * TILE,
-              i = (int)(id / (uint)vecs / (uint)tiles % (uint)call.out.h), image = (int)(id / (uint)vecs / (uint)tiles / (uint)call.out.h);
-    const int image_at = image * call.in.h * call.in.w * call.in.pitch + c;
-    global const float *const own = affine + image / call.group_size * 3 * call.in.pitch + c;
-    floatv sum[TILE];
-#pragma unroll
-    for (int t = 0; t < TILE; t++) sum[t] = (floatv)(0.0f);
-    for (int a = 0; a < call.r; a++) {
-      const int place = i * call.step_h + call.first_h + a * call.dilation_h, row = place / call.spread_h;
-      if (place < 0 || row >= call.in.h || row * call.spread_h != place) continue;
-      global const float *const u = w + (call.turned ? call.r - 1 - a : a) * call.s * call.out.pitch + c;
-      for (int b = 0; b < call.s; b++) {
-        const floatv weight = *(global const floatv *)(u + (call.turned ? call.s - 1 - b : b) * call.out.pitch);
-#pragma unroll
-        for (int t = 0; t < TILE; t++) {
-          const int across = (j + t) * call.step_w + call.first_w + b * call.dilation_w, col = across / call.spread_w;
-          if (across < 0 || col >= call.in.w || col * call.spread_w != across) continue;
-          const int at = image_at + (row * call.in.w + col) * call.in.pitch;
-          sum[t] = fma(prologue(*(global const floatv *)(x + at), own, residual + at, call.in.pitch, call.flags), weight, sum[t]);
-        }
-      }
-    }
-#pragma unroll
-    for (int t = 0; t < TILE; t++) {
-      if (j + t >= call.out.w) continue;
-      if (call.flags & FLAG_BIAS) sum[t] += *(global const floatv *)(bias + c);
-      global floatv *const to = (global floatv *)(y + ((image * call.out.h + i) * call.out.w + j + t) * call.out.pitch + c);
-      *to = call.flags & FLAG_ACCUMULATE ? *to + sum[t] : sum[t];
-    }
-  }
-}
-
-#if VEC == 1
-/* Part p of dw goes to dw + p * taps * pitch. Group: 32 channels of a part of the rows of results. */
-CVY_KERNEL conv2d_depthwise_simt_weights(global const float *restrict x, global const float *restrict affine,
-                                         global const float *restrict residual, global const float *restrict dy,
-                                         global float *restrict dw, const cvy_conv_depthwise_call call) {
-  local float sums[LOCAL];
-  const int item = get_local_id(0), blocks = (call.out.pitch + CHANNELS - 1) / CHANNELS;
-  const int part = (int)get_group_id(0) / blocks, c = (int)get_group_id(0) % blocks * CHANNELS + item % CHANNELS;
-  const int rows = call.n * call.out.h, there = c < call.out.pitch;
-  const int begin = (int)((long)rows * part / call.parts), end = (int)((long)rows * (part + 1) / call.parts);
-  float sum[TAPS_R * TAPS_S];
-#pragma unroll
-  for (int t = 0; t < TAPS_R * TAPS_S; t++) sum[t] = 0.0f;
-  for (int line = begin; line < end && there; line++) {
-    const int image = line / call.out.h, top = line % call.out.h * call.step_h + call.first_h;
-    const int image_at = image * call.in.h * call.in.w * call.in.pitch + c;
-    global const float *const own = affine + image / call.group_size * 3 * call.in.pitch + c;
-    for (int j = item / CHANNELS; j < call.out.w; j += SIDE) {
-      const float d = dy[(line * call.out.w + j) * call.out.pitch + c];
-      const int left = j * call.step_w + call.first_w;
-#pragma unroll
-      for (int a = 0; a < TAPS_R; a++)
-#pragma unroll
-        for (int b = 0; b < TAPS_S; b++) {
-          const int row = top + a * call.dilation_h, col = left + b * call.dilation_w;
-          if (row < 0 || row >= call.in.h || col < 0 || col >= call.in.w) continue;
-          const int at = image_at + (row * call.in.w + col) * call.in.pitch;
-          sum[a * TAPS_S + b] = fma(prologue(x[at], own, residual + at, call.in.pitch, call.flags), d, sum[a * TAPS_S + b]);
-        }
-    }
-  }
-#pragma unroll
-  for (int t = 0; t < TAPS_R * TAPS_S; t++) {
-    sums[item] = sum[t];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (item < CHANNELS && there) {
-      float total = sums[item];
-      for (int i = 1; i < SIDE; i++) total += sums[i * CHANNELS + item];
-      global float *const to = dw + (part * TAPS_R * TAPS_S + t) * call.out.pitch + c;
-      *to = call.flags & FLAG_ACCUMULATE ? *to + total : total;
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-  }
-}
-#endif
-#endif

@@ -96,11 +96,13 @@ static void test_layers(check_device *d) {
     conv_case_run(d, &r, &c);
     const int group_c = c.p.x.c / c.p.groups, group_k = c.p.k / c.p.groups;
     const bool even = group_c == group_k && (group_c == 2 || group_c == 4 || group_c == 8),
-               whole = group_c % 16 == 0 && group_k % 16 == 0, depthwise = group_c == 1 && group_k == 1;
+               whole = group_c % 16 == 0 && group_k % 16 == 0, depthwise = group_c == 1 && group_k == 1,
+               quads = group_c % 4 == 0 && group_k % 4 == 0;
+    const char *const cpu = depthwise ? "depthwise" : even || whole ? "groups_cpu" : "grouped";
     for (int pass = 0; pass < CVY_CONV_PASSES && *conv_case_took((cvy_conv_pass)pass); pass++)
-      assert_string_equal(conv_case_took((cvy_conv_pass)pass), depthwise                          ? "depthwise"
-                                                               : d->cpu_shaped && (even || whole) ? "groups_cpu"
-                                                                                                  : "grouped");
+      assert_string_equal(conv_case_took((cvy_conv_pass)pass), d->cpu_shaped        ? cpu
+                                                               : depthwise || quads ? "groups_simt"
+                                                                                    : "grouped");
   }
 }
 

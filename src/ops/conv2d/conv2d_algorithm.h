@@ -27,6 +27,7 @@
   ROW(direct_simt)               \
   ROW(depthwise)                 \
   ROW(groups_cpu)                \
+  ROW(groups_simt)               \
   ROW(grouped)                   \
   ROW(winograd4_simt)            \
   ROW(winograd2_simt)            \

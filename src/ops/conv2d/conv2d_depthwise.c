@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * Launches of cl/conv2d/conv2d_depthwise.cl: convolutions with one filter for each channel. In the workspace:
- *   parts of dw (and db) | CPU: a slice per work-group */
+ * Launches of cl/conv2d/conv2d_depthwise.cl: convolutions with one filter for each channel, and
+ * small groups, on CPU-shaped devices. In the workspace: parts of dw and db | a slice per work-group */
 #include "cl/conv2d_args.clh"
 #include "src/ops/conv2d/conv2d_algorithm.h"
 #include "src/ops/conv2d/conv2d_cpu.h"
 
 enum {
-  ITEMS = 256, /* of a work-group on SIMT devices, … */
-  TILE = 4,
-  CHANNELS = 32,             /* … results of an item, and channels of a group of backward_weights, as in the kernels */
-  MOST_GROUPS = 1 << 20,     /* of forward and backward_data there: each item takes several results, if need be */
-  FILL_GROUPS = 8,           /* of backward_weights, for each compute unit */
-  MOST_TAPS = 49,            /* of backward_weights there, which keeps a sum of each in registers */
-  NEAR_FLOATS = 8192,        /* CPU: wanted size of a task's rows, which stay in a first-level cache */
+  NEAR_FLOATS = 8192,        /* wanted size of a task's rows, which stay in a first-level cache */
   FAR_FLOATS = 32768,        /* the same in a second-level cache */
   SPARE_COLS = 3,            /* results that a tile may make beyond the last */
   OWN_FLOATS = 65536,        /* bound of a group's dw, which each core keeps in its slice */
@@ -23,31 +17,28 @@ enum {
 typedef struct depthwise_state {
   cvy_conv_job job;
   cvy_conv_depthwise_call call; /* n, group_size, flags, parts and chunk are a call's */
-  bool cpu, packed;             /* packed: the workspace begins with turned weights */
-  int vec;
-  cvy_kernel *main, *pack; /* pack: of groups in backward_data */
+  bool packed;                  /* the workspace begins with turned weights */
+  cvy_kernel *main, *pack;      /* pack: of groups in backward_data */
 } depthwise_state;
 
 /* GROUP of the kernels that can do these groups, 0: none. */
-static int kind_of(const cvy_conv2d_params *p, const cvy_shape *y, bool cpu) {
+static int kind_of(const cvy_conv2d_params *p, const cvy_shape *y) {
   const int c = cvy_conv_group_c(p), k = p->k / cvy_conv_groups(p);
   if (p->x.c == 1 || !cvy_conv_is_grouped(p)) return 0;
-  if (c == k && p->x.pitch == y->pitch && (c == 1 || (cpu && (c == 2 || c == 4 || c == 8)))) return c;
-  return cpu && c % 16 == 0 && k % 16 == 0 && p->x.pitch == p->x.c && y->pitch == p->k ? 16 : 0;
+  if (c == k && p->x.pitch == y->pitch && (c == 1 || c == 2 || c == 4 || c == 8)) return c;
+  return c % 16 == 0 && k % 16 == 0 && p->x.pitch == p->x.c && y->pitch == p->k ? 16 : 0;
 }
 
 static const char *can(const cvy_conv_job *job) {
   const cvy_conv2d_params *const p = &job->params;
-  const bool cpu = job->base.capabilities->cpu_shaped;
-  if (kind_of(p, &job->y, cpu) != 1) return "only one filter for each channel, with the same pitch in front and behind";
-  if (cpu && job->y.pitch % 16 != 0) return "CPU kernels need pitches that are multiples of 16";
-  return !cpu && job->weights && p->r * p->s > MOST_TAPS ? "only filters of up to 7x7" : NULL;
+  if (kind_of(p, &job->y) != 1) return "only one filter for each channel, with the same pitch in front and behind";
+  return job->y.pitch % 16 != 0 ? "CPU kernels need pitches that are multiples of 16" : NULL;
 }
 
 static const char *can_groups(const cvy_conv_job *job) {
   const cvy_conv2d_params *const p = &job->params;
   const int64_t dw = (int64_t)p->r * p->s * cvy_conv_group_c(p) * (p->k / cvy_conv_groups(p));
-  if (kind_of(p, &job->y, true) <= 1 || job->y.pitch % 16 != 0)
+  if (kind_of(p, &job->y) <= 1 || job->y.pitch % 16 != 0)
     return "only groups of 2, 4 or 8 channels and filters, or of multiples of 16";
   return job->weights && dw > OWN_FLOATS ? "only groups with up to 65536 weights" : NULL;
 }
@@ -85,22 +76,19 @@ static cvy_conv_depthwise_call geometry_of(const cvy_conv_job *job) {
   return g;
 }
 
-static int blocks_of(const depthwise_state *st) {
-  return cvy_ceil_div(st->call.out.pitch, st->cpu ? st->call.block : CHANNELS);
-}
+static int blocks_of(const depthwise_state *st) { return cvy_ceil_div(st->call.out.pitch, st->call.block); }
 
 /* Parts of backward_weights for n samples. */
 static int parts_of(const void *state, int n) {
   const depthwise_state *const st = state;
   const int most = cvy_ceil_div(n * st->call.out.h, PART_ROWS),
-            wanted =
-                cvy_ceil_div(st->job.base.capabilities->compute_units * (st->cpu ? 4 : FILL_GROUPS), blocks_of(st));
+            wanted = cvy_ceil_div(st->job.base.capabilities->compute_units * 4, blocks_of(st));
   const int64_t parts = most < wanted ? most : wanted, fit = PART_FLOATS_MAX / st->job.part_floats;
   return fit < 1 ? 1 : cvy_conv_smaller(parts, fit);
 }
 
 /* Sizes of a task's ring and slice, for as many channels as fit. */
-static cvy_status plan_cpu(depthwise_state *st) {
+static cvy_status plan(depthwise_state *st) {
   cvy_conv_job *const job = &st->job;
   cvy_conv_depthwise_call *const g = &st->call;
   const bool weights = job->weights;
@@ -127,13 +115,18 @@ static cvy_status plan_cpu(depthwise_state *st) {
   return cvy_conv_claim(job, parts + slice * job->max_groups);
 }
 
-static cvy_status create_cpu(depthwise_state *st) {
+static cvy_status create(void *state, const int *tile) {
   cvy_status status = CVY_OK;
+  depthwise_state *const st = state;
   cvy_conv_job *const job = &st->job;
-  const cvy_define group = {"GROUP", kind_of(&job->params, &job->y, true)};
+  const cvy_conv2d_params *const p = &job->params;
+  const cvy_define group = {"GROUP", kind_of(p, &job->y)};
+  (void)tile;
+  st->call = geometry_of(job);
+  CVY_TRY(cvy_conv_set_part(job, ((int64_t)p->r * p->s * cvy_conv_group_c(p) + 1) * job->y.pitch)); /* with db */
   job->db_in_parts = job->always_parts = job->weights;
   st->packed = job->data && group.value > 1;
-  CVY_TRY(plan_cpu(st));
+  CVY_TRY(plan(st));
   CVY_TRY(cvy_conv_kernel(job, job->weights ? "conv2d_depthwise_cpu_weights" : "conv2d_depthwise_cpu", &group, 1,
                           &st->main));
   if (st->packed) CVY_TRY(cvy_conv_kernel(job, "conv2d_depthwise_cpu_pack", &group, 1, &st->pack));
@@ -141,37 +134,13 @@ fail:
   return status;
 }
 
-static cvy_status create_simt(depthwise_state *st) {
-  cvy_status status = CVY_OK;
-  cvy_conv_job *const job = &st->job;
-  st->vec = !job->weights && job->y.pitch % 4 == 0 ? 4 : 1;
-  const cvy_define defines[] = {{"VEC", st->vec}, {"TAPS_R", job->params.r}, {"TAPS_S", job->params.s}};
-  job->plain = true;
-  if (job->weights) job->max_parts = parts_of(st, job->params.n_max);
-  if (job->max_parts > 1) CVY_TRY(cvy_conv_claim(job, (int64_t)job->max_parts * job->part_floats));
-  CVY_TRY(cvy_conv_kernel(job, job->weights ? "conv2d_depthwise_simt_weights" : "conv2d_depthwise_simt", defines,
-                          job->weights ? 3 : 1, &st->main));
-fail:
-  return status;
-}
-
-static cvy_status create(void *state, const int *tile) {
+static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) {
   cvy_status status = CVY_OK;
   depthwise_state *const st = state;
-  cvy_conv_job *const job = &st->job;
-  const cvy_conv2d_params *const p = &job->params;
-  (void)tile;
-  st->cpu = job->base.capabilities->cpu_shaped, st->call = geometry_of(job);
-  CVY_TRY(cvy_conv_set_part(job, ((int64_t)p->r * p->s * cvy_conv_group_c(p) + st->cpu) * job->y.pitch)); /* + db */
-  CVY_TRY(st->cpu ? create_cpu(st) : create_simt(st));
-fail:
-  return status;
-}
-
-static cvy_status run_cpu(depthwise_state *st, cvy_queue *queue, const cvy_conv_call *call, cvy_conv_depthwise_call c) {
-  cvy_status status = CVY_OK;
   const cvy_conv_job *const job = &st->job;
   const int blocks = blocks_of(st);
+  cvy_conv_depthwise_call c = st->call;
+  c.n = call->n, c.group_size = call->group_size, c.parts = call->parts, c.flags = call->flags;
   if (job->weights)
     return CVY_LAUNCH(queue, st->main, cvy_conv_tasks((int64_t)c.parts * blocks, job->max_groups), CVY_BUF(call->x),
                       CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->dy), CVY_BUF(call->out),
@@ -194,29 +163,11 @@ fail:
   return status;
 }
 
-static cvy_status run_simt(depthwise_state *st, cvy_queue *queue, const cvy_conv_call *call,
-                           cvy_conv_depthwise_call c) {
-  if (st->job.weights)
-    return CVY_LAUNCH(queue, st->main,
-                      cvy_conv_grid(cvy_conv_smaller((int64_t)c.parts * blocks_of(st), MOST_GROUPS), ITEMS),
-                      CVY_BUF(call->x), CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->dy),
-                      CVY_BUF(call->out), CVY_STRUCT(c));
-  const int64_t items = (int64_t)c.n * c.out.h * cvy_ceil_div(c.out.w, (int)TILE) * (c.out.pitch / st->vec);
-  return CVY_LAUNCH(queue, st->main, cvy_conv_results_grid(&st->job, items), CVY_BUF(call->in), CVY_BUF(call->affine),
-                    CVY_BUF(call->residual), CVY_BUF(call->w), CVY_BUF(call->bias), CVY_BUF(call->out), CVY_STRUCT(c));
-}
-
-static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) {
-  depthwise_state *const st = state;
-  cvy_conv_depthwise_call c = st->call;
-  c.n = call->n, c.group_size = call->group_size, c.parts = call->parts, c.flags = call->flags;
-  return st->cpu ? run_cpu(st, queue, call, c) : run_simt(st, queue, call, c);
-}
-
 const cvy_conv_algorithm cvy_conv_depthwise = {.name = "depthwise",
                                                .algo = CVY_CONV_DIRECT,
                                                .file = "conv2d_depthwise",
                                                .state_bytes = sizeof(depthwise_state),
+                                               .cpu_shaped = true,
                                                .groups = true,
                                                .uneven = true,
                                                .error_bound = 1e-5,
