@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/program/program_common.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
