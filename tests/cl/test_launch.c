@@ -97,11 +97,13 @@ CHECK_TEST(launch) {
   check_ok(cvy_kernel_create(d->cl, "scale", "place", NULL, 0, &place));
   assert_int_equal(cvy_launch_get_totals().compiled, compiled);
 
-  check_buffer *const out = check_scratch(d, "out", 8 * 6 * sizeof(int32_t));
-  int32_t got[48];
-  check_ok(CVY_LAUNCH(d->queue, place, ((cvy_grid){{8, 6}, {4, 2}}), CVY_BUF(out->cl), CVY_UINT(8)));
-  check_download_bytes(out, got, sizeof got);
-  for (int i = 0; i < 48; i++) assert_int_equal(got[i], i / 8 % 2 * 4 + i % 8 % 4);
+  for (int b = 0; b < 2; b++) { /* the first buffer is alive when the kernel gets the second one */
+    check_buffer *const out = check_scratch(d, b ? "other out" : "out", 8 * 6 * sizeof(int32_t));
+    int32_t got[48];
+    check_ok(CVY_LAUNCH(d->queue, place, ((cvy_grid){{8, 6}, {4, 2}}), CVY_BUF(out->cl), CVY_UINT(8)));
+    check_download_bytes(out, got, sizeof got);
+    for (int i = 0; i < 48; i++) assert_int_equal(got[i], i / 8 % 2 * 4 + i % 8 % 4);
+  }
   check_case_end(d);
   cvy_kernel_destroy(&place);
   cvy_kernel_destroy(&offset);
