@@ -139,17 +139,26 @@ fail:
   return status;
 }
 
+size_t cvy_file_read_at(int fd, size_t offset, size_t size_bytes, void *out) {
+  size_t n = 0;
+  ssize_t got = 1;
+  while (n < size_bytes && got > 0) {
+    const size_t rest = size_bytes - n;
+    errno = 0;
+    do got = pread(fd, (char *)out + n, rest < INT_MAX ? rest : INT_MAX, (off_t)(offset + n));
+    while (got < 0 && errno == EINTR);
+    if (got > 0) n += (size_t)got;
+  }
+  return n;
+}
+
 cvy_status cvy_file_read_part(int fd, const char *path, size_t offset, size_t size_bytes, void *out) {
   cvy_status status = CVY_OK;
-  for (size_t n = 0; n < size_bytes;) {
-    const size_t rest = size_bytes - n;
-    const ssize_t got = pread(fd, (char *)out + n, rest < INT_MAX ? rest : INT_MAX, (off_t)(offset + n));
-    if (got < 0 && errno == EINTR) continue;
-    CVY_REQUIRE(got >= 0, CVY_E_IO, "cannot read %s: %s", path, strerror(errno));
-    CVY_REQUIRE(got > 0, CVY_E_IO, "cannot read %s: it ends at byte %zu, %zu bytes earlier than when it was opened",
-                path, offset + n, rest);
-    n += (size_t)got;
-  }
+  const size_t n = cvy_file_read_at(fd, offset, size_bytes, out);
+  CVY_REQUIRE(n == size_bytes || errno == 0, CVY_E_IO, "cannot read %s: %s", path, strerror(errno));
+  CVY_REQUIRE(n == size_bytes, CVY_E_IO,
+              "cannot read %s: it ends at byte %zu, %zu bytes earlier than when it was opened", path, offset + n,
+              size_bytes - n);
 fail:
   return status;
 }

@@ -36,6 +36,8 @@ bool cvy_file_is_in(const char *path, const char *folder, const char *prefix);
 
 /* The caller closes *fd. CVY_E_IO with path and reason, also for a pipe, a device or a folder. */
 cvy_status cvy_file_open(const char *path, int *fd);
+/* Reads size_bytes at `offset`; how many it has read. Fewer: the file ends before (errno is 0), or errno says why. */
+size_t cvy_file_read_at(int fd, size_t offset, size_t size_bytes, void *out);
 /* Reads size_bytes at `offset`. CVY_E_IO also if the file is shorter. */
 cvy_status cvy_file_read_part(int fd, const char *path, size_t offset, size_t size_bytes, void *out);
 /* Reads a whole file of at most max_bytes. *data (cvy_free) has one NUL more than *size. CVY_E_IO, CVY_E_MEMORY. */

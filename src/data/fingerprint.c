@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "src/base/file.h"
 #include "src/base/mem.h"
 #include "src/base/pool.h"
 #include "src/data/pictures.h"
@@ -24,18 +25,6 @@ typedef struct job {
 
 static int64_t nanoseconds(struct timespec t) { return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec; }
 
-/* How many bytes there are; a read that fails ends them. */
-static size_t read_at(int fd, uint8_t *bytes, size_t size, off_t at) {
-  size_t done = 0;
-  while (done < size) {
-    const ssize_t n = pread(fd, bytes + done, size - done, at + (off_t)done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    done += (size_t)n;
-  }
-  return done;
-}
-
 static uint64_t fingerprint_of(const char *path) {
   uint8_t bytes[CVY_FINGERPRINT_BYTES];
   struct stat info = {0};
@@ -43,8 +32,8 @@ static uint64_t fingerprint_of(const char *path) {
   const int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC), error = fd < 0 ? errno : 0;
   if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
     const bool whole = info.st_size <= (off_t)sizeof bytes;
-    n = read_at(fd, bytes, whole ? sizeof bytes : HALF, 0);
-    if (!whole) n += read_at(fd, bytes + n, HALF, info.st_size - HALF);
+    n = cvy_file_read_at(fd, 0, whole ? sizeof bytes : HALF, bytes);
+    if (!whole) n += cvy_file_read_at(fd, (size_t)info.st_size - HALF, HALF, bytes + n);
   }
   const int64_t facts[] = {info.st_size,
                            (int64_t)info.st_ino,

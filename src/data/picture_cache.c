@@ -217,16 +217,6 @@ static bool write_at(int fd, const void *bytes, size_t size, size_t at) {
   return true;
 }
 
-static bool read_at(int fd, void *bytes, size_t size, size_t at) {
-  for (size_t done = 0; done < size;) {
-    const ssize_t n = pread(fd, (char *)bytes + done, size - done, (off_t)(at + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    done += (size_t)n;
-  }
-  return true;
-}
-
 /* Files aside that no living process has locked. */
 static void remove_left_behind(const char *path) {
   char folder[PATH_MAX];
@@ -294,7 +284,8 @@ static bool close_gaps(cvy_picture_cache *c, const cvy_picture_fact *facts) {
   for (size_t i = 0; i < c->folder->n && ok; i++) {
     if (facts[i].why) continue;
     if (to != i)
-      ok = read_at(c->fd, image, each, HEAD_BYTES + i * each) && write_at(c->fd, image, each, HEAD_BYTES + to * each);
+      ok = cvy_file_read_at(c->fd, HEAD_BYTES + i * each, each, image) == each &&
+           write_at(c->fd, image, each, HEAD_BYTES + to * each);
     to++;
   }
   cvy_free(image);

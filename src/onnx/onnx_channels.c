@@ -20,8 +20,6 @@
 #include "src/onnx/onnx_node.h"
 #include "src/onnx/onnx_parameters.h"
 
-typedef cvy_onnx_import_state state;
-typedef cvy_onnx_value value;
 typedef cvy_onnx_channels channels;
 
 /* ---- a node becomes a step ---- */

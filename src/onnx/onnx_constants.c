@@ -22,9 +22,6 @@
 #include "src/onnx/onnx_node.h"
 #include "src/onnx/onnx_parameters.h"
 
-typedef cvy_onnx_import_state state;
-typedef cvy_onnx_value value;
-
 /* ---- what the file says ---- */
 
 /* PyTorch's newer exporter: metadata of a value. */

@@ -14,9 +14,6 @@
 #include "src/nn/graph.h"
 #include "src/onnx/onnx_node.h"
 
-typedef cvy_onnx_import_state state;
-typedef cvy_onnx_value value;
-
 /* A line of the signature, "p_bn1_weight: PARAMETER target='bn1.weight'". */
 typedef struct listed {
   const char *token, *name;

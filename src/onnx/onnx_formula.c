@@ -15,8 +15,6 @@
 #include "src/onnx/onnx_exporter.h"
 #include "src/onnx/onnx_node.h"
 
-typedef cvy_onnx_import_state state;
-typedef cvy_onnx_value value;
 typedef cvy_onnx_formula formula;
 
 /* Where the activations differ, both sides of their corners, and far out. */

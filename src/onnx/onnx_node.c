@@ -9,9 +9,6 @@
 
 #include "src/base/mem.h"
 
-typedef cvy_onnx_import_state state;
-typedef cvy_onnx_value value;
-
 /* ---- attributes ---- */
 
 const Onnx__AttributeProto *cvy_onnx_attribute(const cvy_onnx_node *n, const char *name) {

@@ -12,9 +12,6 @@
 #include "src/onnx/onnx_exporter.h"
 #include "src/onnx/onnx_node.h"
 
-typedef cvy_onnx_import_state state;
-typedef cvy_onnx_value value;
-
 /* ---- names ---- */
 
 static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";

@@ -164,6 +164,10 @@ typedef struct cvy_onnx_import_state {
   cvy_status status;                              /* first failure of another kind: the import ends */
 } cvy_onnx_import_state;
 
+/* In the files of the importer. */
+typedef cvy_onnx_import_state state;
+typedef cvy_onnx_value value;
+
 /* Names of initialisers and of what each node makes: im->values; a name that two of them have is an error, and more
  * of them than a file may have. CVY_E_FORMAT · CVY_E_UNSUPPORTED · CVY_E_MEMORY. */
 cvy_status cvy_onnx_list_values(cvy_onnx_import_state *im);

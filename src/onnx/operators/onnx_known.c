@@ -10,9 +10,6 @@
 #include "src/onnx/onnx_parameters.h"
 #include "src/onnx/operators/onnx_rows.h"
 
-typedef cvy_onnx_import_state state;
-typedef cvy_onnx_value value;
-
 enum { MOST = CVY_ONNX_WHOLE_MOST };
 
 /* Input 0 with these dimensions, which hold as many values; always true. */

@@ -13,9 +13,6 @@
 #include "src/onnx/onnx_parameters.h"
 #include "src/onnx/operators/onnx_rows.h"
 
-typedef cvy_onnx_import_state state;
-typedef cvy_onnx_value value;
-
 static int rank_of(const value *v) {
   int n;
   (void)cvy_onnx_dims_of(v, &n);

@@ -10,9 +10,6 @@
 #include "src/onnx/onnx_node.h"
 #include "src/onnx/operators/onnx_rows.h"
 
-typedef cvy_onnx_import_state state;
-typedef cvy_onnx_value value;
-
 /* ---- the table ---- */
 
 /* Which order of dimensions an operator takes. */

@@ -12,9 +12,6 @@
 #include "src/onnx/onnx_node.h"
 #include "src/onnx/operators/onnx_rows.h"
 
-typedef cvy_onnx_import_state state;
-typedef cvy_onnx_value value;
-
 /* The first output is x with these dimensions. In a row, or in an order, of one pixel or channel both are the same. */
 static void view(state *im, const value *x, bool flat, bool last) {
   int shape[3];

@@ -10,9 +10,6 @@
 #include "src/onnx/onnx_node.h"
 #include "src/onnx/operators/onnx_rows.h"
 
-typedef cvy_onnx_import_state state;
-typedef cvy_onnx_value value;
-
 /* Inputs 0 and 1, both of samples and of as many dimensions; false: refused. */
 static bool pair(state *im, const value **a, const value **b) {
   *a = cvy_onnx_node_input(im, 0), *b = cvy_onnx_node_input(im, 1);

@@ -9,9 +9,6 @@
 #include "src/onnx/onnx_node.h"
 #include "src/onnx/operators/onnx_rows.h"
 
-typedef cvy_onnx_import_state state;
-typedef cvy_onnx_value value;
-
 enum { MOST = CVY_ONNX_WHOLE_MOST };
 static const int64_t LARGEST = (int64_t)1 << 31;
 

@@ -12,9 +12,6 @@
 #include "src/onnx/onnx_parameters.h"
 #include "src/onnx/operators/onnx_rows.h"
 
-typedef cvy_onnx_import_state state;
-typedef cvy_onnx_value value;
-
 typedef struct window {
   int kernel[2], stride[2], pad[2], pad_more[2], dilation[2];
   bool ceil;
