@@ -18,7 +18,7 @@
 #include "src/base/user_cache.h"
 #include "src/data/data_places.h"
 #include "src/data/data_sources.h"
-#include "src/data/picture_decode.h"
+#include "src/data/decode/picture_decode.h"
 #include "src/data/resize.h"
 
 static cvy_samples *samples_of(dataset *d, int set) {

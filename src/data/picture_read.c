@@ -6,7 +6,7 @@
 
 #include "src/base/file.h"
 #include "src/base/mem.h"
-#include "src/data/picture_decode.h"
+#include "src/data/decode/picture_decode.h"
 #include "src/data/resize.h"
 
 /* How a picture becomes the network's input: as in training if the metadata describe it, else in the way that fits a

@@ -7,7 +7,7 @@
 
 #include "convoy/data.h"
 #include "src/data/folder.h"
-#include "src/data/picture_decode.h"
+#include "src/data/decode/picture_decode.h"
 
 /* Facts about one picture. */
 typedef struct cvy_picture_fact {

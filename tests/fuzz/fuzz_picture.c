@@ -8,7 +8,7 @@
 #include <zlib.h>
 
 #include "convoy/data.h"
-#include "src/data/picture_decode.h"
+#include "src/data/decode/picture_decode.h"
 #include "src/data/resize.h"
 #include "tests/fuzz/fuzz.h"
 

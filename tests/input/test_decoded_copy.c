@@ -11,7 +11,7 @@
 #include <utime.h>
 #include <xxhash.h>
 
-#include "src/data/picture_decode.h"
+#include "src/data/decode/picture_decode.h"
 #include "tests/input/picture_folder.h"
 
 /* What fstat leaves out of its answer: a file system need not have it. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * The orientation in EXIF (src/data/picture_exif.h): found in right files of both formats and byte orders, not read
+ * The orientation in EXIF (src/data/decode/picture_exif.h): found in right files of both formats and byte orders, not read
  * beyond the end of broken ones, and applied as EXIF defines it. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/data/picture_exif.h"
+#include "src/data/decode/picture_exif.h"
 #include "tests/support/check.h"
 
 enum { MOST = 512 };

@@ -10,7 +10,7 @@
 #include <xxhash.h>
 
 #include "src/data/folder.h"
-#include "src/data/picture_decode.h"
+#include "src/data/decode/picture_decode.h"
 #include "src/data/resize.h"
 #include "tests/input/picture_folder.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "convoy/data.h"
-#include "src/data/picture_decode.h"
+#include "src/data/decode/picture_decode.h"
 #include "tools/program/view/sheet.h"
 
 /* what tools/program/messages.c would print */

@@ -2,7 +2,7 @@
  * JPEG by libjpeg(-turbo), with its default arithmetic: the exact integer DCT and smooth upsampling of colours. */
 #include <stdio.h>
 
-#include "src/data/picture_formats.h"
+#include "src/data/decode/picture_formats.h"
 
 #ifdef CVY_HAVE_JPEG
 #include <setjmp.h>

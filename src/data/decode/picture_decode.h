@@ -7,7 +7,7 @@
 #define CVY_DATA_PICTURE_DECODE_H
 
 #include "src/base/failure.h"
-#include "src/data/picture_buffer.h"
+#include "src/data/decode/picture_buffer.h"
 
 /* Decodes a file by its first bytes, whatever its name. A gray file has c = 1; a palette becomes RGB, alpha is dropped,
  * 16-bit gray PNGs are cut off at 255 (scale_16) and 16-bit colours keep their high byte, CMYK is taken as Adobe's

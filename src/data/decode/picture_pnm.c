@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/data/picture_formats.h"
+#include "src/data/decode/picture_formats.h"
 
 enum { HEAD_BYTES = 1024 };
 

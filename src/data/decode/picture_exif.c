@@ -2,7 +2,7 @@
  * Sources: JPEG segments: ITU-T T.81 B.1.1. EXIF in a JPEG (APP1): CIPA DC-008, 4.7.2; in a PNG (eXIf): PNG 3,
  * 11.3.3.4.
  * Its directories are TIFF's: TIFF 6.0, section 2. */
-#include "src/data/picture_exif.h"
+#include "src/data/decode/picture_exif.h"
 
 #include <string.h>
 

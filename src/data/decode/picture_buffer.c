@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "src/data/picture_buffer.h"
+#include "src/data/decode/picture_buffer.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * PNG by libpng, of an animated one the first picture. Gamma and colour profiles are not applied. */
 #include <stdio.h>
 
-#include "src/data/picture_formats.h"
+#include "src/data/decode/picture_formats.h"
 
 #ifdef CVY_HAVE_PNG
 #include <setjmp.h>

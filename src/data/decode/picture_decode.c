@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-#include "src/data/picture_decode.h"
+#include "src/data/decode/picture_decode.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "src/data/picture_exif.h"
-#include "src/data/picture_formats.h"
+#include "src/data/decode/picture_exif.h"
+#include "src/data/decode/picture_formats.h"
 
 #ifdef CVY_HAVE_JPEG
 #include <jpeglib.h>

@@ -4,7 +4,7 @@
 #ifndef CVY_DATA_PICTURE_EXIF_H
 #define CVY_DATA_PICTURE_EXIF_H
 
-#include "src/data/picture_buffer.h"
+#include "src/data/decode/picture_buffer.h"
 
 /* Tag 274 of the first directory (EXIF 2.32, 4.6.5): 1, upright, to 8; 5 to 8 swap height and width. 1: none is noted,
  * or it cannot be read. */

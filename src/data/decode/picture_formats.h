@@ -5,7 +5,7 @@
 #define CVY_DATA_PICTURE_FORMATS_H
 
 #include "src/base/failure.h"
-#include "src/data/picture_buffer.h"
+#include "src/data/decode/picture_buffer.h"
 
 cvy_status cvy_picture_decode_jpeg(const uint8_t *bytes, size_t size, cvy_picture *out, char why[CVY_PICTURE_WHY]);
 cvy_status cvy_picture_decode_png(const uint8_t *bytes, size_t size, cvy_picture *out, char why[CVY_PICTURE_WHY]);
