@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The orientation in EXIF (src/data/decode/picture_exif.h): found in right files of both formats and byte orders, not read
- * beyond the end of broken ones, and applied as EXIF defines it. */
+ * The orientation in EXIF (src/data/decode/picture_exif.h): found in right files of both formats and byte orders, not
+ * read beyond the end of broken ones, and applied as EXIF defines it. */
 #include <stdlib.h>
 #include <string.h>
 
