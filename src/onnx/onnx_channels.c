@@ -105,7 +105,9 @@ bool cvy_onnx_try_channels(state *im) {
   if (first && !strcmp(op, "Div")) return false;
   if (formula && !x->make(im, x)) return true;
   const bool adds = !strcmp(op, "Add") || !strcmp(op, "Sub");
-  const cvy_onnx_role role = cvy_onnx_role_of(im, v, op, x->node == 0);
+  const bool folds = x->kind == CVY_ONNX_CHANNELS && x->channels->role == CVY_ONNX_FOLDED; /* a factor in front */
+  const cvy_onnx_role own = cvy_onnx_role_of(im, v, op, x->node == 0);
+  const cvy_onnx_role role = folds && own == CVY_ONNX_FREE && !im->has_torch_names ? CVY_ONNX_FOLDED : own;
   if (role == CVY_ONNX_FREE && strcmp(op, "Add") && strcmp(op, "Mul")) {
     cvy_onnx_refuse(im, "'%.100s' is a parameter; only supported if it is added to each channel or multiplies it",
                     v->name);
@@ -159,7 +161,9 @@ static bool put_into(state *im, const channels *c) {
   const bool fits = l->kind == CVY_LAYER_CONV2D || l->kind == CVY_LAYER_LINEAR;
   if (!fits || !cvy_onnx_find_weight(im, l->name, "weight")) return false;
   if (!cvy_onnx_find_weight(im, l->name, "bias") && !give_bias(im, c->of, NULL)) return false;
-  cvy_onnx_find_weight(im, l->name, "weight")->by = c;
+  cvy_onnx_weight *const weight = cvy_onnx_find_weight(im, l->name, "weight");
+  im->n_unnamed += cvy_onnx_has_name(weight->value); /* its numbers are no longer the file's */
+  weight->by = c;
   cvy_onnx_find_weight(im, l->name, "bias")->by = c;
   return true;
 }

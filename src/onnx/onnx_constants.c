@@ -50,6 +50,11 @@ void cvy_onnx_read_origins(state *im) {
   for (size_t i = 0; i < im->n_values && says; i++) im->values[i].computed = !im->values[i].said;
 }
 
+/* Of a file that PyTorch has not written: the tensor's name is that of one parameter, whatever it looks like. */
+static bool is_own(const value *v) {
+  return cvy_onnx_has_name(v) && v->n_readers == 1 && (!v->root || v->root->n_readers == 1);
+}
+
 static const char *last_part(const char *name) {
   const char *const dot = strrchr(name, '.');
   return dot ? dot + 1 : name;
@@ -113,7 +118,8 @@ cvy_onnx_role cvy_onnx_role_of(state *im, const value *v, const char *op, bool o
   const char *const last = last_part(v->title);
   if (v->said != CVY_ONNX_SAID_NOTHING) return v->said == CVY_ONNX_SAID_BUFFER ? CVY_ONNX_CONSTANT : CVY_ONNX_FREE;
   if (on_pictures || (v->by_node && im->has_weights)) return CVY_ONNX_CONSTANT;
-  if (!im->has_torch_names && !(cvy_onnx_has_name(v) && strchr(v->title, '.'))) return CVY_ONNX_FOLDED;
+  const bool is_shift = !strcmp(op, "Add") && is_own(v);
+  if (!im->has_torch_names && !is_shift && !(cvy_onnx_has_name(v) && strchr(v->title, '.'))) return CVY_ONNX_FOLDED;
   if (!cvy_onnx_has_name(v)) return difference ? CVY_ONNX_CONSTANT : CVY_ONNX_FREE;
   return difference || strstr(last, "mean") || strstr(last, "std") ? CVY_ONNX_CONSTANT : CVY_ONNX_FREE;
 }
@@ -180,5 +186,5 @@ void cvy_onnx_settle(state *im, cvy_node node, int which, const value *v, cvy_on
   if (!w || w->pixels[0]) return;
   if (use == CVY_ONNX_USE_FILTERS && !strstr(last_part(v->title), "weight")) cvy_onnx_note(im, v, false);
   const char *const noted = use == CVY_ONNX_USE_OTHER ? NULL : cvy_onnx_noted(im, im->node, (size_t)which + 1);
-  if (im->has_torch_names || use == CVY_ONNX_USE_OTHER || v->n_view) call(im, node, which, v, noted, w);
+  if (im->has_torch_names || use == CVY_ONNX_USE_OTHER || is_own(v)) call(im, node, which, v, noted, w);
 }

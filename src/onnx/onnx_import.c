@@ -313,7 +313,12 @@ static void tell(const cvy_onnx_import_state *im) {
   if (im->n_put_back)
     cvy_log_info("%s: %d biases of zeros that PyTorch's exporter has left out are put back", im->file->path,
                  im->n_put_back);
-  if (im->n_unnamed && !cvy_net_caveat(im->net, NULL))
+  if (im->n_unnamed && !im->has_torch_names)
+    cvy_log_info(
+        "%s: the weights of %d layers have other names in weights files than in this one, which has no plain names for "
+        "them or computes them from others; convoy export writes what is trained",
+        im->file->path, im->n_unnamed);
+  else if (im->n_unnamed && !cvy_net_caveat(im->net, NULL))
     cvy_log_warning(
         "%s: the weights of %d layers have lost their names: the exporter has folded batch normalisation into them, or "
         "computed them. What is trained here goes back by convoy export; load_state_dict takes it only where PyTorch "

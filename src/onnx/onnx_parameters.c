@@ -49,7 +49,7 @@ void cvy_onnx_name_layer(state *im, const value *weight, bool constant, char out
   char room[128];
   const char *const label = cvy_onnx_layer_label(im, im->node, weight, room);
   cvy_onnx_layer_name(label, out);
-  if (constant || (im->has_torch_names && cvy_onnx_has_name(weight))) return;
+  if (constant || cvy_onnx_has_name(weight)) return;
   im->n_unnamed += !cvy_onnx_stem(label, ".weight");
 }
 

@@ -404,6 +404,74 @@ CHECK_TEST(shaped) {
   }
 }
 
+/* Files of other programs: tensors with plain names keep them; others, and those that are computed from several, get
+ * names of their layers, which a line says. */
+CHECK_TEST(names_of_others) {
+  static const struct {
+    const char *what;
+    line nodes[5];
+    const char *file, *says;
+  } cases[] = {
+      {"sums are biases", {{"Conv", "x k1", "a", ""}, {"Add", "a b1", "r", ""}}, "k1 4x4x3x3, b1 4x1x1", NULL},
+      {"a matrix (in, out)",
+       {{"GlobalAveragePool", "x", "p", ""},
+        {"Flatten", "p", "f", ""},
+        {"MatMul", "f m", "h", ""},
+        {"Add", "h b2", "r", ""}},
+       "m 4x4, b2 1x4",
+       NULL},
+      {"a normalisation",
+       {{"BatchNormalization", "x g be mu va", "r", ""}},
+       "g 4, be 4, g.running_mean 4, g.running_var 4",
+       NULL},
+      {"a bias of two layers",
+       {{"Conv", "x k1", "a", ""}, {"Add", "a b1", "b", ""}, {"Conv", "b k2", "c", ""}, {"Add", "c b1", "r", ""}},
+       "k1 4x4x3x3, k1.bias 4, k2 4x4x3x3, k2.bias 4",
+       "the weights of 2 layers have other names"},
+      {"a factor and a sum",
+       {{"Conv", "x k1", "a", ""}, {"Mul", "a s1", "b", ""}, {"Add", "b b1", "r", ""}},
+       "k1 4x4x3x3, k1.bias 4",
+       "the weights of 1 layers have other names"},
+      {"Keras",
+       {{"Conv", "x net/conv2d_1/convolution/ReadVariableOp:0", "r", ""}},
+       "conv2d_1.weight 4x4x3x3",
+       "the weights of 1 layers have other names"},
+  };
+  static const char *const tensors[][2] = {{"k1", "4,4,3,3"},
+                                           {"k2", "4,4,3,3"},
+                                           {"b1", "4,1,1"},
+                                           {"s1", "4,1,1"},
+                                           {"m", "4,4"},
+                                           {"b2", "1,4"},
+                                           {"g", "4,"},
+                                           {"be", "4,"},
+                                           {"mu", "4,"},
+                                           {"va", "4,"},
+                                           {"net/conv2d_1/convolution/ReadVariableOp:0", "4,4,3,3"}};
+  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (!check_case(d, "%s", cases[i].what)) continue;
+    bytes g;
+    cvy_net *net;
+    char text[512];
+    begin(&g);
+    for (size_t k = 0; k < sizeof tensors / sizeof *tensors; k++) put_floats(&g, tensors[k][0], tensors[k][1], 1);
+    for (const line *l = cases[i].nodes; l->op; l++) put_op(&g, l->op, l->inputs, l->out, l->attributes);
+    put_op(&g, "GlobalAveragePool", "r", "pooled", "");
+    put_op(&g, "Flatten", "pooled", "flat", "");
+    put_floats(&g, "last.weight", "4,4", 1);
+    put_op(&g, "Gemm", cases[i].file[0] == 'm' ? "r last.weight" : "flat last.weight", "y", "transB=1");
+    check_log_clear();
+    check_ok(cvy_onnx_import(write_file_by(&g, 17, "CNTK"), 0, 0, 0, &net));
+    check_own(d, net, check_close_net);
+    assert_false(check_log_contains("lost their names"));
+    assert_true(check_log_contains(cases[i].says ? cases[i].says : "other names") == (cases[i].says != NULL));
+    assert_string_equal(file_text(d, net, text, sizeof text), cases[i].file);
+    there_and_back(d, net);
+    check_case_end(d);
+  }
+}
+
 /* Two layers cannot share a tensor, whatever shapes they give it; a shape that does not fit is named. */
 CHECK_TEST(shaped_refused) {
   static const struct {

@@ -413,7 +413,7 @@ static void check_factor(const cvy_net *net, int layer, int n, float factor) {
   for (int i = 0; i < n; i++) assert_true(p->initial_value[i] == factor);
 }
 
-/* A matrix of (out, in) as PyTorch has it, from either order in the file. Its values are the file's: factors are layers
+/* A matrix of (out, in) as PyTorch has it, or of (in, out). Its name, order and values are the file's: factors are layers
  * in front of it and behind it, which are not trained. */
 CHECK_TEST(matrices) {
   static const struct {
@@ -442,9 +442,10 @@ CHECK_TEST(matrices) {
     const cvy_layer *const l = &net->layers[linear];
     assert_int_equal(net->n_layers, linear + 1 + (cases[i].behind != 1));
     assert_int_equal(l->kind, CVY_LAYER_LINEAR);
-    const float *const w = net->layout.params[l->param[0]].initial_value;
-    for (int r = 0; r < 3; r++)
-      for (int c = 0; c < 4; c++) assert_true(w[r * 4 + c] == (float)(cases[i].turned ? 1 + c * 3 + r : 1 + r * 4 + c));
+    const cvy_param *const matrix = &net->layout.params[l->param[0]];
+    assert_string_equal(matrix->name, "w");
+    assert_int_equal(matrix->turned, cases[i].turned);
+    for (int k = 0; k < 12; k++) assert_true(matrix->initial_value[k] == (float)(1 + k));
     assert_int_equal(l->bias, cases[i].bias);
     if (l->bias) assert_true(net->layout.params[l->param[1]].initial_value[1] == 6);
     if (cases[i].before != 1) check_factor(net, linear - 1, 4, cases[i].before);

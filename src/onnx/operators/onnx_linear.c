@@ -146,6 +146,7 @@ void cvy_onnx_take_batchnorm(state *im) {
       .eps = eps, .momentum = fixed ? 0 : cvy_onnx_momentum(im, layer, training, (double)momentum), .fixed = fixed};
   const cvy_node node = cvy_net_batchnorm(im->net, x->node, layer, &spec);
   for (int i = 0; i < 2; i++)
-    if (constant[i]) cvy_onnx_settle(im, node, i, p[i], i ? CVY_ONNX_USE_BETA : CVY_ONNX_USE_GAMMA, true);
+    if (constant[i] || p[i]->n_readers == 1)
+      cvy_onnx_settle(im, node, i, p[i], i ? CVY_ONNX_USE_BETA : CVY_ONNX_USE_GAMMA, constant[i]);
   cvy_onnx_make(im, node, x->flat);
 }
