@@ -154,7 +154,8 @@ def test_left_out(at):
     check("left out" not in done.stderr, "a device that is named by number is left out", done)
     weights = at("left_out.st")
     check(train(1, "--save", weights, steps=1).returncode == 0, "weights")
-    for verb in (["eval", "--weights", weights, "--data", "synthetic:480"], ["bench", "train", "--model", "lenet", "--batch", 48]):
+    for verb in (["eval", "--weights", weights, "--data", "synthetic:480"], ["bench", "train", "--model", "lenet", "--batch", 48],
+                 ["bench", "scaling", "--model", "lenet", "--batch", 16, "--rounds", 1, "--steps", 1]):
         done = call([CONVOY, *verb, "--devices", "cpu*2", "--quiet"], env=with_layer("fail=1:build:0:-11"), timeout=120 * SANITIZED)
         check(done.returncode == 0 and "1 device is left" in done.stderr, f"{verb[0]} without a device", done)
 

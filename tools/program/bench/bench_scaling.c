@@ -115,10 +115,8 @@ typedef struct scaling_run {
 
 /* ---- measuring ---- */
 
-static cvy_status open_team(scaling_run *run, cvy_devices *devices, int batch, bool no_sync, cvy_team **team) {
-  cvy_status status = CVY_OK;
-  const scaling_options *const o = run->options;
-  const cvy_team_params params = {
+static cvy_team_params team_params(const scaling_options *o, int batch, bool no_sync) {
+  return (cvy_team_params){
       .batch = batch,
       .samples = batch,
       .conv_algo = o->conv_algo,
@@ -129,6 +127,22 @@ static cvy_status open_team(scaling_run *run, cvy_devices *devices, int batch, b
       .fault_stops = true,
       .all_open = true,                               /* its devices are some of the run's */
       .run_ahead = no_sync ? CVY_RUN_AHEAD_NONE : 0}; /* steps end together even without an exchange */
+}
+
+/* A team of all devices leaves out those on which no kernel compiles or no buffer can be made: they may be opened. */
+static cvy_status leave_out(scaling_run *run, int batch) {
+  cvy_team *all = NULL;
+  cvy_team_params params = team_params(run->options, batch, false);
+  params.all_open = false;
+  params.fault_stops = false;
+  const cvy_status status = cvy_team_create(run->devices, run->subject.net, &params, &all);
+  cvy_team_destroy(&all);
+  return status;
+}
+
+static cvy_status open_team(scaling_run *run, cvy_devices *devices, int batch, bool no_sync, cvy_team **team) {
+  cvy_status status = CVY_OK;
+  const cvy_team_params params = team_params(run->options, batch, no_sync);
   CVY_TRY(bench_team(&run->subject, devices, &params, team));
   static bench_samples opened;
   opened.n = 0;
@@ -575,6 +589,8 @@ static cvy_status prepare(scaling_run *run) {
   run->n = cvy_devices_count(run->devices);
   CVY_REQUIRE(batch / run->n >= 2, CVY_E_ARGUMENT,
               "--batch %d for %d devices; expected 2 or more images for each device", batch, run->n);
+  CVY_TRY(leave_out(run, batch));
+  run->n = cvy_devices_count(run->devices);
   const size_t n = (size_t)run->n;
   run->ones = cvy_calloc(n, sizeof *run->ones);
   run->model = cvy_calloc(n, sizeof *run->model);
