@@ -358,6 +358,17 @@ def check_bench(result, shares):
         check([node["without_ms"] for node in result["nodes"]] == [node["alone_ms"] for node in reversed(result["nodes"])], "without one: the other")
 
 
+def test_fleet_left_out(at):
+    """A node's device that fails at the start is left out there, and all train with the others, to the bits of one machine that has these."""
+    folder, steps = at(""), [*BASE, "--max-steps", 3, "--split", "even"]
+    expect(0, *steps, "--devices", "cpu*3", "--save", f"{folder}/one.st")
+    for words in ("fail=1:build:0:-11", "fail=1:context:0:-6", "fail=0:buffer:0:-4"):
+        ends = fleet(2, [*steps, "--devices", "cpu*2", "--save", f"{folder}/left.st"], folder, words=words)
+        all_done(ends, words)
+        check("is left out: " in ends[1][1] and "1 device is left: " in ends[1][1] and "is left out" not in ends[0][1], f"{words}: {ends}")
+        same_file(f"{folder}/left.st", f"{folder}/one.st", words)
+
+
 def test_fleet_bench(at):
     """Figures of a fleet: over TCP, and over an MPI; what cannot be measured is refused."""
     folder, device = at(""), first_device()
