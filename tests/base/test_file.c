@@ -149,7 +149,7 @@ CHECK_TEST(pipes) {
   const char *const pipe = check_path("pipe");
   assert_int_equal(mkfifo(pipe, 0600), 0);
   alarm(20); /* what waits ends the test */
-  check_fails(cvy_file_read(pipe, 100, &data, &size), CVY_E_IO, "it is a pipe, not a file");
+  check_fails(cvy_file_read(pipe, 100, &data, &size), CVY_E_IO, "a pipe, not a regular file");
   check_fails(cvy_file_put(pipe, &word, 1), CVY_E_IO, "without a reader");
   assert_false(cvy_file_try(pipe, &why));
   assert_int_equal(cvy_file_append(pipe, &made, &why), -1);
@@ -165,7 +165,7 @@ CHECK_TEST(pipes) {
   close(reader);
   check_ok(cvy_file_put("/dev/null", &word, 1));
   check_fails(cvy_file_put("/dev/full", &word, 1), CVY_E_IO, strerror(ENOSPC));
-  check_fails(cvy_file_read("/dev/zero", 100, &data, &size), CVY_E_IO, "it is a device, not a file");
+  check_fails(cvy_file_read("/dev/zero", 100, &data, &size), CVY_E_IO, "a device, not a regular file");
   assert_true(cvy_file_try("/dev/null", &why) && cvy_file_kind_of("/dev/null") == CVY_FILE_STREAM);
   alarm(0);
 }

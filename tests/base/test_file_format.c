@@ -95,7 +95,7 @@ CHECK_TEST(readers) {
   (void)d;
   check_write(check_path("m.pth"), cases[0].bytes, cases[0].n);
   check_fails(cvy_st_open(check_path("m.pth"), &file), CVY_E_FORMAT,
-              "m.pth is no safetensors file: it is a file of torch.save");
+              "m.pth is not a safetensors file: it is a file of torch.save");
 }
 
 int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

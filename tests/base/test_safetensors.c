@@ -148,7 +148,7 @@ CHECK_TEST(hostile) {
        "bytes 1 to 2 of the data, before tensor 'b'", 3},
       {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", "bytes 0 to 1 of the data", 2},
       {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "3 bytes after the last tensor", 4},
-      {"{}", "1 bytes behind the last tensor", 1},
+      {"{}", "1 bytes after the last tensor", 1},
   };
   const char *const path = check_path("file");
   cvy_st_file *f;

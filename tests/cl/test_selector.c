@@ -265,7 +265,7 @@ CHECK_TEST(bad) {
   } bad[] = {
       {"", "no devices are named"},    {",", "an empty term"},
       {"0:0,", "an empty term"},       {",0:0", "an empty term"},
-      {"*2", "must begin with"},       {"/1+1", "must begin with"},
+      {"*2", "expected P:D"},          {"/1+1", "expected P:D"},
       {" 0:0", "without blanks"},      {"0:0 ", "without blanks"},
       {"0:0, 0:1", "without blanks"},  {"0:0*", "after '*'"},
       {"0:0*0", "after '*'"},          {"0:0*-1", "after '*'"},

@@ -534,7 +534,7 @@ CHECK_TEST(own_place) {
   cvy_link_tcp_params p = {.nodes = "127.0.0.1:9,127.0.0.1:10", .rank = 2};
   check_fails(cvy_link_tcp_open(&p, &link), CVY_E_ARGUMENT, "--node 2: --nodes has 2 nodes");
   p = (cvy_link_tcp_params){.nodes = "192.0.2.1:7070,127.0.0.1:7071", .rank = 0};
-  check_fails(cvy_link_tcp_open(&p, &link), CVY_E_ARGUMENT, "192.0.2.1:7070 is no address of this machine");
+  check_fails(cvy_link_tcp_open(&p, &link), CVY_E_ARGUMENT, "192.0.2.1:7070 is not an address of this machine");
   p = (cvy_link_tcp_params){.nodes = "127.0.1.1,192.0.2.1", .rank = 0, .port = tcp_free_port()};
   check_fails(cvy_link_tcp_open(&p, &link), CVY_E_ARGUMENT, "127.0.1.1 is an address of this machine alone");
   p = (cvy_link_tcp_params){.nodes = "no-such-host.invalid,127.0.0.1", .rank = 1, .port = tcp_free_port()};

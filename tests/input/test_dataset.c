@@ -161,7 +161,7 @@ CHECK_TEST(plain_errors) {
   memcpy(b, good, n);
   b[4] = 0x40; /* 24 GiB that are not there */
   refuse(b, n, "the file has 24");
-  check_fails(read_idx(folder, 3, 4, &idx), CVY_E_IO, "it is a folder, not a file");
+  check_fails(read_idx(folder, 3, 4, &idx), CVY_E_IO, "a folder, not a regular file");
   check_fails(read_idx(check_path("none"), 3, 4, &idx), CVY_E_IO, "No such file");
 }
 
@@ -231,7 +231,7 @@ CHECK_TEST(packed_errors) {
   check_fails(read_idx(path, 3, 4, &idx), CVY_E_FORMAT, "more data than");
 
   check_write(check_path("x.gz"), plain, n);
-  check_fails(read_idx(check_path("x.gz"), 3, 4, &idx), CVY_E_FORMAT, "x.gz is no gzip file");
+  check_fails(read_idx(check_path("x.gz"), 3, 4, &idx), CVY_E_FORMAT, "x.gz is not a gzip file");
   cvy_free(plain);
   cvy_free(packed);
   cvy_free(b);
@@ -404,12 +404,12 @@ CHECK_TEST(folder_errors) {
   uint8_t *const wide = cvy_calloc(100000, 1);
   check_write(check_path("%s", names[0]), wide, make_idx(wide, 3, (const int[]){1, 1, 65537}, 0, 256));
   check_write(check_path("%s", names[1]), wide, make_idx(wide, 1, (const int[]){1}, 0, 1));
-  check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT, "images of 1x65537x1, at most 65536");
+  check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT, "images of 1x65537x1; expected at most 65536");
   cvy_free(wide);
   check_fails(cvy_data_load("/proc/nonexistent", NULL, &data), CVY_E_ARGUMENT,
               "data '/proc/nonexistent': No such file");
   check_fails(cvy_data_load(check_path("%s", names[0]), NULL, &data), CVY_E_ARGUMENT, "is a file");
-  check_fails(cvy_data_load("", NULL, &data), CVY_E_ARGUMENT, "no data named");
+  check_fails(cvy_data_load("", NULL, &data), CVY_E_ARGUMENT, "no data; expected");
 }
 
 /* A header and that many zeros that take no space; false: no such file can be made here. */

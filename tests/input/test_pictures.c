@@ -92,7 +92,7 @@ CHECK_TEST(classes) {
     assert_true(data->classes == 2 && strcmp(data->class_names[0], "B") == 0 && data->h == 9 && data->w == 14);
   }
   check_fails(cvy_data_load(check_path("layout1"), &(cvy_data_params){.val_split = 0.5}, &none), CVY_E_ARGUMENT,
-              "has a validation set of its own, 2 images");
+              "has a validation set, 2 images");
   copy("train/png/wide.png", "layout0/val/c/x.png", 0);
   check_fails(cvy_data_load(check_path("layout0"), NULL, &none), CVY_E_FORMAT, "has the class 'c', which");
   copy("train/png/wide.png", "only/test/c/x.png", 0);
@@ -314,7 +314,7 @@ CHECK_TEST(val_split) {
   check_split(all, split, held, 4);
   for (int part = 0; part < 2; part++)
     check_fails(cvy_data_load("synthetic:20", &(cvy_data_params){.val_split = part ? 1 : -0.5}, &split), CVY_E_ARGUMENT,
-                "0 to less than 1 is possible");
+                "expected 0 to less than 1");
 }
 
 /* --size and --gray of images that are no pictures: as if each were one. */
@@ -350,7 +350,7 @@ CHECK_TEST(other_images) {
   }
   cvy_data *none;
   check_fails(cvy_data_load("synthetic:7:4x4x2", &(cvy_data_params){.gray = true}, &none), CVY_E_ARGUMENT,
-              "images with 2 channels cannot be made gray");
+              "images with 2 channels cannot be converted to gray");
   check_fails(cvy_data_load("synthetic:7", &(cvy_data_params){.size_h = -1}, &none), CVY_E_ARGUMENT, "images of -1x0");
   check_fails(cvy_data_load("synthetic:7", &(cvy_data_params){.size_h = 3, .size_w = 70000}, &none), CVY_E_ARGUMENT,
               "images of 3x70000");

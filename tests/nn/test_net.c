@@ -514,13 +514,13 @@ CHECK_TEST(arranged) {
   static const struct {
     cvy_layout_params params;
     const char *text;
-  } wrong[] = {{{.freeze = "0,nobody"}, "'nobody' fits nothing; there are layers: 0, 1, resnet_block"},
-               {{.freeze = "0.weight"}, "'0.weight' fits nothing"},
+  } wrong[] = {{{.freeze = "0,nobody"}, "'nobody' matches nothing; expected one of layers: 0, 1, resnet_block"},
+               {{.freeze = "0.weight"}, "'0.weight' matches nothing"},
                {{.freeze = "*"}, "all layers are frozen"},
                {{.freeze = "0,,1"}, "expected globs"},
                {{.lr_mult = "fc"}, "expected GLOB=X"},
                {{.lr_mult = "fc=-1"}, "expected GLOB=X"},
-               {{.lr_mult = "f=1"}, "'f' fits nothing"}};
+               {{.lr_mult = "f=1"}, "'f' matches nothing"}};
   for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++)
     check_fails(cvy_layout_arrange(from, &wrong[k].params, &l), CVY_E_ARGUMENT, wrong[k].text);
 }

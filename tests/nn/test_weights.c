@@ -235,7 +235,7 @@ CHECK_TEST(skipped) {
   memcpy(before, to.w, bytes);
   check_fails(load_except(&to, path, "7", to.w), CVY_E_MISMATCH, "tensor '9.weight' has the shape (10,128)");
   check_fails(load_except(&to, path, "9,0.gamma", to.w), CVY_E_ARGUMENT,
-              "'0.gamma' fits nothing; there are tensors: 0.w");
+              "'0.gamma' matches nothing; expected one of tensors: 0.w");
   assert_memory_equal(to.w, before, bytes);
   check_ok(load_except(&to, path, "9.*,0.bias", to.w));
   for (int t = 0; t < to.layout->n_params; t++) {
@@ -443,7 +443,7 @@ CHECK_TEST(facts_refused) {
     check_fails(cvy_model_info_write(&f, &text), CVY_E_ARGUMENT, says); \
     assert_null(text);                                                  \
   } while (0)
-  WRONG(f.model = "a b", "the model's name is no name");
+  WRONG(f.model = "a b", "the model's name is not valid");
   WRONG(f.height = 0, "input is 3x0x8");
   WRONG(f.classes = 65536, "has 65536 classes");
   WRONG(f.size_w = 5, "resized to 0x5");
@@ -465,22 +465,22 @@ CHECK_TEST(facts_refused) {
       {"{\"classes\":\"2\",\"input\":[1,1,1]}", "classes: expected a whole number"},
       {"{\"classes\":2.5,\"input\":[1,1,1]}", "classes: expected a whole number"},
       {"{\"classes\":99999999999999999,\"input\":[1,1,1]}", "classes: expected a whole number"},
-      {"{\"classes\":2}", "input is no list of three whole numbers"},
-      {"{\"classes\":2,\"input\":[1,1]}", "input is no list of three"},
-      {"{\"classes\":2,\"input\":[1,1,true]}", "input is no list of three"},
+      {"{\"classes\":2}", "input: expected a list of three whole numbers"},
+      {"{\"classes\":2,\"input\":[1,1]}", "input: expected a list of three"},
+      {"{\"classes\":2,\"input\":[1,1,true]}", "input: expected a list of three"},
       {"{\"classes\":2,\"input\":[1,70000,1]}", "input is 1x-2x1"},
-      {"{\"classes\":2,\"input\":[1,1,1],\"model\":7}", "model is no text"},
-      {"{\"classes\":2,\"input\":[1,1,1],\"model\":\"\"}", "the model's name is no name"},
+      {"{\"classes\":2,\"input\":[1,1,1],\"model\":7}", "model: expected a text"},
+      {"{\"classes\":2,\"input\":[1,1,1],\"model\":\"\"}", "the model's name is not valid"},
       {"{\"classes\":2,\"input\":[1,1,1],\"gray\":1}", "gray is neither true nor false"},
-      {"{\"classes\":2,\"input\":[1,1,1],\"size\":3}", "size is no list"},
+      {"{\"classes\":2,\"input\":[1,1,1],\"size\":3}", "size: expected a list"},
       {"{\"classes\":2,\"input\":[1,28,32],\"size\":[-1,32]}",
        "pictures are resized to 32x32, the model's input is 28x32"},
       {"{\"classes\":2,\"input\":[1,28,28],\"size\":[28,27]}", "expected the same"},
-      {"{\"classes\":2,\"input\":[1,1,1],\"mean\":[0.5]}", "mean and deviation are no lists of 1 numbers"},
-      {"{\"classes\":2,\"input\":[9,1,1],\"mean\":[0],\"deviation\":[1]}", "no lists of 9 numbers"},
+      {"{\"classes\":2,\"input\":[1,1,1],\"mean\":[0.5]}", "mean and deviation: expected lists of 1 numbers"},
+      {"{\"classes\":2,\"input\":[9,1,1],\"mean\":[0],\"deviation\":[1]}", "expected lists of 9 numbers"},
       {"{\"classes\":2,\"input\":[1,1,1],\"mean\":[0],\"deviation\":[-1]}", "deviation -1"},
       {"{\"classes\":2,\"input\":[1,1,1],\"mean\":[1e99],\"deviation\":[1]}", "mean inf"},
-      {"{\"classes\":2,\"input\":[1,1,1],\"class_names\":[\"a\"]}", "names of 2 classes, but of 1"},
+      {"{\"classes\":2,\"input\":[1,1,1],\"class_names\":[\"a\"]}", "a list of 2 names, got 1"},
       {"{\"classes\":1,\"input\":[1,1,1],\"class_names\":[1]}", "the name of class 0"},
       {"{\"classes\":1,\"input\":[1,1,1],\"class_names\":[\"\"]}", "the name of class 0"},
       {"{\"classes\":1,\"input\":[1,1,1],\"class_names\":[\"a\\u001b[31m\"]}", "the name of class 0"},
@@ -504,7 +504,7 @@ CHECK_TEST(facts_refused) {
   for (int i = 1; i < MANY; i++, to += 3) memcpy(to, ",\"\"", 3);
   sprintf(to, "]}");
   write_facts(path, many);
-  check_fails(cvy_model_info_read(path, &out), CVY_E_FORMAT, "values are possible");
+  check_fails(cvy_model_info_read(path, &out), CVY_E_FORMAT, "expected at most");
   free(many);
   /* not UTF-8: the container refuses its header */
   check_write(path, "\x18\0\0\0\0\0\0\0{\"__metadata__\":{\"\xff\":\"\"}}", 8 + 24);

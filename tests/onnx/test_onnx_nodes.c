@@ -109,13 +109,13 @@ CHECK_TEST(wrong_numbers) {
       {"Conv", "", "6,0,3,2", "6x0x3x2 in 1 groups"},
       {"Conv", "", "6,4,0,2", "kernel 0"},
       {"Conv", "", "6,4,3", "have 3 dimensions: expected 4"},
-      {"MaxPool", "", NULL, "kernel_shape has not two numbers"},
+      {"MaxPool", "", NULL, "kernel_shape: expected two numbers"},
       {"MaxPool", "kernel_shape=0,2", NULL, "kernel 0"},
       {"Concat", "axis=2", NULL, "axis 2"},
       {"Concat", "axis=9", NULL, "axis 9"},
       {"BatchNormalization", "epsilon=nanf", "4,", "epsilon is nan"},
       {"BatchNormalization", "momentum=7f", "4,", "momentum 7"},
-      {"BatchNormalization", "", "5,", "no vector of 4 numbers"},
+      {"BatchNormalization", "", "5,", "not a vector of 4 numbers"},
   };
   if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -374,7 +374,7 @@ CHECK_TEST(zeros_around) {
   begin(&g);
   put_ints(&g, "pads", "0,0,1,1,0,0,1,1");
   put_op(&g, "Pad", "x pads", "a", "");
-  refused(&g, "Relu", "a", "", "a Pad is in front of it");
+  refused(&g, "Relu", "a", "", "a Pad is before it");
 }
 
 /* PyTorch computes a Pad's numbers from those of its own order, the last dimension first. */

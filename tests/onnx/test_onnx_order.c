@@ -13,7 +13,7 @@ CHECK_TEST(shapes) {
                {"Reshape", "c rows", "", NULL},
                {"Reshape", "c open", "", NULL},
                {"Reshape", "c other", "", "its shape is not (samples, 196)"},
-               {"Transpose", "c", "perm=0,2,3,1", "a Flatten must be in front"},
+               {"Transpose", "c", "perm=0,2,3,1", "expected a Flatten before it"},
                {"Transpose", "c", "perm=0,1,3,2", "in another way than to have them behind"}};
   if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

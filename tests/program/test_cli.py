@@ -331,7 +331,7 @@ def test_outputs(at):
         verb = ["train", *SMALL[:-2]] if option == "--init-from" else ["eval", *LENET]
         expect(1, *verb, option, at("none"), err=("none", "No such file"), env=NO_DEVICE)
         os.mkfifo(at("pipe"))
-        expect(1, *verb, option, at("pipe"), err="it is a pipe, not a file", env=NO_DEVICE, timeout=20)
+        expect(1, *verb, option, at("pipe"), err="a pipe, not a regular file", env=NO_DEVICE, timeout=20)
         os.remove(at("pipe"))
     # what would be lost: a file of the data set, a checkpoint, a baseline
     os.mkdir(at("data"))
@@ -352,7 +352,7 @@ def test_outputs(at):
     check(len(read_bytes(idx)) == 12 and os.listdir(at("ck")) == [], "nothing was written")
     os.mkfifo(at("data/t10k-labels-idx1-ubyte.gz"))
     os.remove(at("data/t10k-labels-idx1-ubyte"))
-    expect(1, "train", "--model", "lenet", "--data", at("data"), err="it is a pipe, not a file", env=NO_DEVICE, timeout=20)
+    expect(1, "train", "--model", "lenet", "--data", at("data"), err="a pipe, not a regular file", env=NO_DEVICE, timeout=20)
     done = expect(1, "train", *SMALL, "--log", at("a"), "--plot", at("folder/a"), env=NO_DEVICE)
     check("two names" not in done.stderr, "two files of one name", done)
     os.mkdir(at("refused"))
@@ -380,7 +380,7 @@ def test_outputs_refused(at):
         expect(1, "train", *SMALL, option, at("new/"), err=(option, "expected a file name"), env=NO_DEVICE)
     for option in outputs[::2]:
         expect(1, "train", *SMALL, option, at("n" * 256), err=(option, "name too long"), env=NO_DEVICE)
-    expect(1, "bench", "ops", "--baseline", at("pipe"), err="it is a pipe", env=NO_DEVICE, timeout=20)
+    expect(1, "bench", "ops", "--baseline", at("pipe"), err="a pipe, not a regular file", env=NO_DEVICE, timeout=20)
     expect(1, "devices", "--json", at("pipe"), err="without a reader", env=NO_DEVICE, timeout=20)
     os.remove(at("pipe"))
     expect(1, "train", *SMALL, "--log", at("log"), "--trace", at("trace"), "--checkpoint", at("a/b"), env=NO_DEVICE)
@@ -410,8 +410,8 @@ def test_environment(at):
         os.chmod(copy, 0o4755)
         done = call([copy, "devices"], env={**NO_DEVICE, "CVY_CLBLAST": "none"})
         check(("CVY_CLBLAST=none" in done.stdout) == told and "CLBlast" in done.stdout, f"CVY_CLBLAST as user {owner}", done)
-    for name, value, says in [("CVY_FORCE_STAGING", "yes", "CVY_FORCE_STAGING is 'yes': must be 0 or 1"), ("CVY_FORCE_SHAPE", "round", "must be cpu or simt"),
-                              ("CVY_FORCE_MATRIX", "intel", "must be nvidia, amd"),
+    for name, value, says in [("CVY_FORCE_STAGING", "yes", "CVY_FORCE_STAGING is 'yes'; expected 0 or 1"), ("CVY_FORCE_SHAPE", "round", "expected cpu or simt"),
+                              ("CVY_FORCE_MATRIX", "intel", "expected nvidia, amd"),
                               ("CVY_MEMORY_LIMIT_MIB", "512,256", "'512,256'; expected one whole number from 1 to 1073741824"),
                               ("CVY_MEMORY_LIMIT_MIB", "0", "expected one whole number")]:
         need_device()
@@ -421,7 +421,7 @@ def test_environment(at):
     # four devices that fail for one reason: one error line
     for env, args in [({"CVY_MEMORY_LIMIT_MIB": "1"}, []), ({}, ["--conv-algo", "fft"])]:
         done = run("train", *SMALL, "--devices", device_times(4), *args, env=env)
-        check(done.returncode != 0 and done.stderr.count("convoy: error: ") == 1 and "the same on 3 other devices" in done.stderr, "one cause", done)
+        check(done.returncode != 0 and done.stderr.count("convoy: error: ") == 1 and "the same error on 3 other devices" in done.stderr, "one cause", done)
 
 
 def test_quickstart(at):

@@ -69,7 +69,7 @@ def test_peers_opening(at):
             foreign.append(len(came or b"") - own)
         return come
 
-    back = "sends back other words of the nodes before it than it was sent"
+    back = "sends back changed messages of the nodes before it"
     for length in (65536, 60000000):
         goes_on_waiting(f"a text of {length} bytes", args, leak(length), back)
     check(all(n <= 0 for n in foreign), f"a peer got so many bytes of foreign memory: {foreign}")
@@ -85,15 +85,15 @@ def test_peers_opening(at):
             gather_texts(peer, DEVICE)
             gather(peer, b"\1")
 
-    goes_on_waiting("opens anew without end", args, open_anew, "opens its devices anew and has 1 of them: expected less than the 1 before")
+    goes_on_waiting("opens anew without end", args, open_anew, "opens its devices again and has 1 of them; expected fewer than the previous 1")
     goes_on_waiting("a long text", args, lambda peer: (begin(peer), gather(peer, struct.pack("<i", 1)), gather(peer, struct.pack("<Q", 1 << 40))),
                     "has a text of 1099511627776 bytes")
     goes_on_waiting("a message of a wrong size", args, lambda peer: peer.send(DOWN, b"xyz"), "sent a message of 3 bytes where this node expects 16")
     args += ["--shares", "32,32"]  # by speed, they would measure the link first
-    goes_on_waiting("other settings", args, lambda peer: open_as_last(peer, settings=b'{"lr":0.5}'), "would do something else than node 0, and is refused")
-    goes_on_waiting("settings that are no JSON", args, lambda peer: open_as_last(peer, settings=b"{"), "sends a text that is no JSON")
+    goes_on_waiting("other settings", args, lambda peer: open_as_last(peer, settings=b'{"lr":0.5}'), "has other settings than node 0, and is refused")
+    goes_on_waiting("settings that are no JSON", args, lambda peer: open_as_last(peer, settings=b"{"), "sends a text that is not JSON")
     goes_on_waiting("settings that take much memory", args, lambda peer: open_as_last(peer, settings=b"[" + b"0," * (1 << 20) + b"0]"), "or too much of it")
-    goes_on_waiting("no list of algorithms", args, lambda peer: open_as_last(peer, choices=b"{}"), "sends no list")
+    goes_on_waiting("no list of algorithms", args, lambda peer: open_as_last(peer, choices=b"{}"), "sends a text that is not a list")
 
 
 def test_peers_silent(at):
@@ -111,7 +111,7 @@ def test_peers_silent(at):
     # a device of node 0 that fails makes the nodes meet
     two = [word.replace(device, f"{device}*2") if word == device else "32,32,0" if word == "64,0" else word for word in args]
     for what, said, mine, env in (("a step", "sent what this node waits for", args, {}),
-                                  ("a meeting", "agreed with the others on how to go on", two, with_layer("fail=0:launch:400:-36"))):
+                                  ("a meeting", "agreed with the others on the next round", two, with_layer("fail=0:launch:400:-36"))):
         ports = unused_ports(2)
         node = Node(CONVOY, 0, ports, [*mine, "--device-timeout", "2", "--save", f"{folder}/saved"], env)
         peer = Peer(ports[0], 2, 1)
@@ -133,9 +133,9 @@ ALL = (1 << 64) - 1
 CONTROLS = {
     "short": (b"x", "sent a message of 1 bytes where this node expects 104"),
     "long": (standing() + b"x", "sent a message of 105 bytes where this node expects 104"),
-    "magic": (standing(magic=0), "sent a control message that is no standing"),
-    "done less": (standing(done=-1), "with work done that it cannot have done"),
-    "done more": (standing(done=1 << 40), "with work done that it cannot have done"),
+    "magic": (standing(magic=0), "sent a control message that is not a standing"),
+    "done less": (standing(done=-1), "with impossible progress"),
+    "done more": (standing(done=1 << 40), "with impossible progress"),
     "round wraps": (standing(0xffffffff), "of a round that no node is in"),
     "round far ahead": (standing(5000), "of a round far ahead of the others"),
     "not itself": (standing(view=0b01), "of a view in which it is not itself"),

@@ -38,7 +38,7 @@ def facts_of_file(at):
     expect(2, *test, at("w.st"), "--model", "resnet18", err=("--model resnet18", "weights of lenet"))
     expect(2, *train, "--init-from", at("w.st"), "--model", "resnet18", err=("--model resnet18", "weights of lenet"))
     expect(2, *test, at("w.st"), "--data", "synthetic:64:20x20x1", err=("28x28x1", "20x20x1"))
-    expect(2, *test, at("w.st"), "--classes", 11, err=("tells 10 classes", "has 11"))
+    expect(2, *test, at("w.st"), "--classes", 11, err=("has 10 classes, data set", "has 11"))
     # a file of another program has no facts
     header.pop("__metadata__")
     text = json.dumps(header).encode()
@@ -53,7 +53,7 @@ def facts_of_file(at):
     expect(2, *predict, "--model", "lenet", err=("--input is missing", "--input HxWxC and --classes N"))
     expect(2, *predict, "--model", "lenet", "--input", "28x28x1", "--classes", 9, err="'9.weight' has the shape (10,128)")
     expect(0, *predict, "--model", "lenet", "--input", "28x28x1", "--classes", 10, out="t10k-images-idx3-ubyte[0]")
-    expect(2, *predict, "--weights", at("w.st"), "--input", "20x20x1", err=("--input 20x20x1", "takes 28x28x1"))
+    expect(2, *predict, "--weights", at("w.st"), "--input", "20x20x1", err=("--input 20x20x1", "has the input 28x28x1"))
     expect(2, *predict, "--weights", at("w.st"), "--classes", 9, err="has 10")
 
 

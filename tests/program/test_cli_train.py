@@ -458,7 +458,7 @@ def test_sweep(at):
     check(len(done.stdout.splitlines()) == 1, "no result of a run that diverged", done)
     expect(1, *base, "--lr", "1e5,2e5", err="diverged in step")
     for option, value, why in (("--lr", "0.1,0.10", "appears twice"), ("--seed", "0-2,1", "appears twice"), ("--seed", "3-1", "A-B"),
-                               ("--seed", "0-5000", "fewer"), ("--lr", "0.1,", "X1,X2")):
+                               ("--seed", "0-5000", "at most 1024"), ("--lr", "0.1,", "X1,X2")):
         expect(2, *base, option, value, err=why)
     expect(2, *base, "--seed", "0-1", "--nodes", "a,b", "--node", 0, err="a sweep runs on one machine")
 

@@ -321,7 +321,7 @@ CHECK_TEST(reasons) {
   assert_string_equal(text, "even 8 images would take it 5.04 s; without it a step takes 2.56 s");
   assert_int_equal(why[2], CVY_BALANCE_NO_MEMORY);
   cvy_balance_explain(&p, shares, why, 2, text, sizeof text);
-  assert_string_equal(text, "its memory has room for 0 images, the smallest share is 8");
+  assert_string_equal(text, "its memory has room for 0 images; the smallest share is 8");
   a[1] = DEVICE(fast, .factor = 10), a[2] = DEVICE(fast);
   check_ok(cvy_balance_find(&(cvy_balance_params){.batch = 12, .least = 6, .n_devices = 3, .devices = a}, shares, why));
   assert_int_equal(why[1], CVY_BALANCE_TOO_SLOW);

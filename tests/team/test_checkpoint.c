@@ -351,7 +351,7 @@ CHECK_TEST(choices) {
   check_fails(cvy_choices_compare("[{}]", text), CVY_E_MISMATCH, "of 1 devices, there are 2");
   check_fails(cvy_choices_compare("[{},{}]", text), CVY_E_MISMATCH, "nothing in the checkpoint, winograd4:14,0,2 now");
   check_fails(cvy_choices_compare(text, "[{},{}]"), CVY_E_MISMATCH, "winograd4:14,0,2 in the checkpoint, nothing now");
-  check_fails(cvy_choices_compare("{", text), CVY_E_FORMAT, "no list");
+  check_fails(cvy_choices_compare("{", text), CVY_E_FORMAT, "not a list");
   /* one operation with ReLU and pool */
   char *fused;
   table[conv] = (cvy_conv_choices){.convpool = true};
@@ -602,10 +602,10 @@ CHECK_TEST(forged) {
   static const struct {
     const char *key, *value, *message;
   } cases[] = {
-      {"devices", "[1]", "must be a list"},
-      {"devices", "{}", "must be a list"},
-      {"devices", "x", "must be a list"},
-      {"devices", "[{\"units\":2}]", "must be a list"},
+      {"devices", "[1]", "expected a list"},
+      {"devices", "{}", "expected a list"},
+      {"devices", "x", "expected a list"},
+      {"devices", "[{\"units\":2}]", "expected a list"},
       {"shares", "x", "expected numbers of samples"},
       {"seed", "-1", "seed is '-1'"},
   };

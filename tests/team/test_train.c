@@ -311,7 +311,7 @@ CHECK_TEST(resume_elsewhere) {
     team_of_test = modes[m];
     team_of_test.batch = 16;
     check_fails(run(d, "", &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true}, &none, NULL, NULL),
-                CVY_E_MISMATCH, "batches of 32 samples, not 16");
+                CVY_E_MISMATCH, "batches of 32 samples, the run 16");
   }
   /* statistics per share: on other devices with the same shares, but not with others */
   static const double halves[3] = {16, 0, 16};
