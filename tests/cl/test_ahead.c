@@ -24,12 +24,8 @@ enum { KERNELS = 6 }; /* of an eltwise */
 
 static char pocl_folder[] = "/tmp/convoy-ahead-XXXXXX";
 
-/* Every test has programs of its own: PoCL keeps what was compiled, in memory and on the disk. */
 static void begin(check_device *d) {
-  static int number;
-  setenv("XDG_CACHE_HOME", check_temp_dir(), 1);
-  setenv("CVY_BUILD_OPTIONS", check_text("-D CVY_TEST_NUMBER=%d", number++), 1);
-  unsetenv("CVY_NO_CACHE");
+  check_fresh_programs();
   unsetenv("POCL_KERNEL_CACHE");
   cvy_compile_with(SERVE);
   cvy_compilers_limit(1000);

@@ -73,12 +73,9 @@ cl_int __wrap_clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t b
 
 static char pocl_folder[] = "/tmp/convoy-faults-XXXXXX";
 
-/* Programs of its own for each test: what was compiled is kept, and so are faults. */
+/* Faults are kept, too. */
 static void begin(check_device *d) {
-  static int number;
-  setenv("XDG_CACHE_HOME", check_temp_dir(), 1);
-  setenv("CVY_BUILD_OPTIONS", check_text("-D CVY_TEST_NUMBER=%d", number++), 1);
-  unsetenv("CVY_NO_CACHE");
+  check_fresh_programs();
   cvy_compile_with(SERVE);
   cvy_compilers_limit(1000);
   atomic_store(&built_here, 0);

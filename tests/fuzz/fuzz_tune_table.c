@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "src/ops/tune/tune_table.h"
+#include "src/ref/cases.h"
 #include "tests/fuzz/fuzz.h"
 
 static const char head[] = "convoy-tune 1\ndevice: thing\nkernels: 0123\n";
@@ -67,18 +68,9 @@ static void save_again(const cvy_tune_table *table) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  static const cvy_conv2d_params params = {.n_max = 64,
-                                           .x = {.h = 7, .w = 9, .c = 3, .pitch = 4},
-                                           .k = 20,
-                                           .y_pitch = 32,
-                                           .r = 3,
-                                           .s = 5,
-                                           .stride_h = 1,
-                                           .stride_w = 2,
-                                           .pad_h = 1,
-                                           .bias = true,
-                                           .stats = true,
-                                           .prologue = CVY_CONV_RELU};
+  cvy_conv2d_params params = case_conv2d_params(64, (cvy_shape){7, 9, 3, 4}, 20, 3, 1, 1);
+  params.s = 5, params.stride_w = 2, params.pad_w = 0, params.bias = params.stats = true;
+  params.prologue = CVY_CONV_RELU;
   cvy_tune_table *table = table_at(make_file(data, size));
   FUZZ_OK(cvy_tune_table_load(table));
   CVY_ASSERT(table->loaded != (table->wrong != NULL) && (table->loaded || table->n == 0));

@@ -399,6 +399,22 @@ CHECK_TEST(not_fused) {
   }
 }
 
+static bool fuses(int way) { return way / 2 % 2; }
+
+/* The plan of one way to have it, run dry: evaluation, recomputing, fused pools; from the fifth on: some layers frozen. */
+static const cvy_plan *plan_by(check_device *d, const cvy_net *net, int way, const bool *frozen) {
+  const bool inference = way % 2 && way < 4;
+  cvy_plan *plan = plan_of(d, net,
+                           &(cvy_plan_params){.n = 7,
+                                              .group_size = 2,
+                                              .inference = inference,
+                                              .recompute = way % 4 == 2,
+                                              .fuse_pools = fuses(way),
+                                              .frozen = way < 4 ? NULL : frozen});
+  run_dry(d, net, plan, inference, way < 4 ? NULL : frozen);
+  return plan;
+}
+
 CHECK_TEST(small_nets) {
   for (int i = 0; i < SMALL_NETS; i++) {
     if (!check_case(d, "%s", small_nets[i].name)) continue;
@@ -406,18 +422,10 @@ CHECK_TEST(small_nets) {
     bool frozen[64];
     case_rng r = check_rng_make(d, i);
     for (int way = 0; way < 20; way++) { /* from the fifth on: some layers are frozen */
-      const bool inference = way % 2 && way < 4, fused = way / 2 % 2;
       for (int l = 0; l < 64; l++) frozen[l] = way >= 4 && case_int(&r, 0, 2) > 0;
-      cvy_plan *plan = plan_of(d, net,
-                               &(cvy_plan_params){.n = 7,
-                                                  .group_size = 2,
-                                                  .inference = inference,
-                                                  .recompute = way % 4 == 2,
-                                                  .fuse_pools = fused,
-                                                  .frozen = way < 4 ? NULL : frozen});
-      const int units = small_nets[i].units + 2 - (fused ? small_nets[i].fused : 0);
+      const int units = small_nets[i].units + 2 - (fuses(way) ? small_nets[i].fused : 0);
+      const cvy_plan *const plan = plan_by(d, net, way, frozen);
       if (plan->n_units != units) check_fail(d, "%d units, not %d", plan->n_units, units);
-      run_dry(d, net, plan, inference, way < 4 ? NULL : frozen);
     }
     check_case_end(d);
   }
@@ -433,16 +441,8 @@ CHECK_TEST(random_nets) {
     bool frozen[2 * RANDOM_NODES];
     assert_true(net->n_layers <= 2 * RANDOM_NODES);
     for (int way = 0; way < 8; way++) { /* from the fifth on: some layers are frozen */
-      const bool inference = way % 2 && way < 4, fused = way / 2 % 2;
       for (int l = 0; l < net->n_layers; l++) frozen[l] = way >= 4 && case_int(&g.r, 0, 2) > 0;
-      cvy_plan *plan = plan_of(d, net,
-                               &(cvy_plan_params){.n = 7,
-                                                  .group_size = 2,
-                                                  .inference = inference,
-                                                  .recompute = way % 4 == 2,
-                                                  .fuse_pools = fused,
-                                                  .frozen = way < 4 ? NULL : frozen});
-      run_dry(d, net, plan, inference, way < 4 ? NULL : frozen);
+      (void)plan_by(d, net, way, frozen);
     }
     check_case_end(d);
   }

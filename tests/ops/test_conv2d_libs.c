@@ -186,26 +186,17 @@ static void test_fft_layers(check_device *d) {
   need(d, CVY_CONV_FFT);
   for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
     case_rng r = check_rng_make(d, 3000 + (int)i);
-    conv_case c = {.n = layers[i].n,
-                   .p = {.n_max = layers[i].n + (int)i % 2 * 3,
-                         .x = {layers[i].h, layers[i].w, layers[i].c, cvy_pitch_of(layers[i].c)},
-                         .k = layers[i].k,
-                         .y_pitch = cvy_pitch_of(layers[i].k),
-                         .r = layers[i].r,
-                         .s = layers[i].r,
-                         .stride_h = 1,
-                         .stride_w = 1,
-                         .pad_h = layers[i].pad,
-                         .pad_w = layers[i].pad,
-                         .bias = true,
-                         .prologue = layers[i].prologue,
-                         .stats = true,
-                         .algos = fft_only},
-                   .group_size = 3,
-                   .accumulate = i % 2 == 0,
-                   .fill = i % 2 ? CASE_FILL_NORMAL : CASE_FILL_OUTLIERS};
+    conv_case c = {
+        .n = layers[i].n,
+        .p = case_conv2d_params(layers[i].n + (int)i % 2 * 3,
+                                (cvy_shape){layers[i].h, layers[i].w, layers[i].c, cvy_pitch_of(layers[i].c)},
+                                layers[i].k, layers[i].r, 1, layers[i].pad),
+        .group_size = 3,
+        .accumulate = i % 2 == 0,
+        .fill = i % 2 ? CASE_FILL_NORMAL : CASE_FILL_OUTLIERS};
     for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
       c.p.choice[pass] = (cvy_conv_choice){CVY_CONV_FFT, {layers[i].mib}};
+    c.p.bias = c.p.stats = true, c.p.prologue = layers[i].prologue, c.p.algos = fft_only;
     run_case(d, &r, &c, "fft");
   }
 }

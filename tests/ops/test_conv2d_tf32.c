@@ -59,15 +59,10 @@ static void test_random(check_device *d) {
 }
 
 static cvy_conv2d_params one_by_one(void) {
-  return (cvy_conv2d_params){.n_max = 1,
-                             .x = {3, 3, 3, 4},
-                             .k = 4,
-                             .y_pitch = 4,
-                             .r = 1,
-                             .s = 1,
-                             .stride_h = 1,
-                             .stride_w = 1,
-                             .algos = {1, {CVY_CONV_DIRECT}}};
+  cvy_conv2d_params p = case_conv2d_params(1, (cvy_shape){3, 3, 3, 4}, 4, 1, 1, 0);
+  p.y_pitch = 4;
+  p.algos = (cvy_conv_algo_list){1, {CVY_CONV_DIRECT}};
+  return p;
 }
 
 /* y of a 1x1 convolution whose channels 0 and 1 are x and w, the others 0. */

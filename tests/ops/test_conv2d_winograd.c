@@ -27,18 +27,13 @@ static conv_case random_case(case_rng *r, cvy_conv_algo algo) {
   cvy_conv2d_params *const p = &c.p;
   const int stride = algo == CVY_CONV_WINOGRAD4 ? case_int(r, 1, 2) : 1;
   do {
-    *p = (cvy_conv2d_params){.x = {.h = CASE_ONE_OF(r, 1, 2, 3, 4, 5, 7, 8, 9, 14, 17),
-                                   .w = CASE_ONE_OF(r, 1, 2, 3, 4, 5, 7, 8, 9, 14, 28, 32),
-                                   .c = CASE_ONE_OF(r, 1, 3, 7, 16, 17, 20, 31, 33, 50, 64, 65)},
-                             .k = CASE_ONE_OF(r, 1, 5, 10, 16, 17, 20, 32, 33, 48, 50, 64, 65, 80),
-                             .r = 3,
-                             .s = 3,
-                             .stride_h = stride,
-                             .stride_w = stride,
-                             .pad_h = CASE_ONE_OF(r, 0, 1, 1, 2, 2, 3),
-                             .pad_w = CASE_ONE_OF(r, 0, 1, 1, 2, 2, 3),
-                             .n_max = 1};
-    p->x.pitch = p->x.c, p->y_pitch = p->k;
+    const int h = CASE_ONE_OF(r, 1, 2, 3, 4, 5, 7, 8, 9, 14, 17);
+    const int w = CASE_ONE_OF(r, 1, 2, 3, 4, 5, 7, 8, 9, 14, 28, 32);
+    const int channels = CASE_ONE_OF(r, 1, 3, 7, 16, 17, 20, 31, 33, 50, 64, 65);
+    const int k = CASE_ONE_OF(r, 1, 5, 10, 16, 17, 20, 32, 33, 48, 50, 64, 65, 80);
+    *p = conv_dense_3x3(h, w, channels, k, stride);
+    p->pad_h = CASE_ONE_OF(r, 0, 1, 1, 2, 2, 3);
+    p->pad_w = CASE_ONE_OF(r, 0, 1, 1, 2, 2, 3);
   } while (p->x.h + 2 * p->pad_h < 3 || p->x.w + 2 * p->pad_w < 3 || conv_case_work(p, 1) > most_work());
   const int most = (int)(most_work() / conv_case_work(p, 1));
   c.n = case_edge(r, 14, most < 60 ? most : 60);

@@ -22,11 +22,8 @@ static void test_random(check_device *d) {
   const int cases = conv_in_oclgrind() ? 4 : getenv("CVY_TEST_FULL") ? 120 : 16;
   for (int i = 0; i < cases; i++) {
     case_rng r = check_rng_make(d, i);
-    conv_case c = {.n = case_int(&r, 1, conv_in_oclgrind() ? 2 : 5), .accumulate = case_int(&r, 0, 1)};
+    conv_case c = conv_padded_case(&r, conv_in_oclgrind() ? 2 : 5, conv_in_oclgrind() ? 6 : 11);
     cvy_conv2d_params *const p = &c.p;
-    p->pad_h = case_int(&r, 0, 2), p->pad_w = case_int(&r, 0, 2);
-    p->x.h = case_int(&r, p->pad_h ? 1 : 3, conv_in_oclgrind() ? 6 : 11);
-    p->x.w = case_int(&r, p->pad_w ? 1 : 3, conv_in_oclgrind() ? 6 : 11);
     p->x.c = CASE_ONE_OF(&r, 1, 3, 4, 5, 16, 17, 20), p->k = CASE_ONE_OF(&r, 1, 3, 8, 10, 16, 33, 70);
     conv_case_vary(&r, &c);
     run_case(d, &r, &c, i % 2);

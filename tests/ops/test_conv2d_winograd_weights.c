@@ -33,17 +33,11 @@ static void test_random(check_device *d) {
     conv_case c = {0};
     cvy_conv2d_params *const p = &c.p;
     do {
-      *p = (cvy_conv2d_params){.x = {.h = case_edge(&r, 4, 20),
-                                     .w = case_edge(&r, 7, 30),
-                                     .c = CASE_ONE_OF(&r, 1, 3, 7, 8, 9, 16, 17, 20, 31, 33, 50, 64, 65)},
-                               .k = CASE_ONE_OF(&r, 1, 5, 10, 16, 17, 20, 32, 33, 48, 50, 64, 65, 80),
-                               .r = 3,
-                               .s = 3,
-                               .stride_h = 1,
-                               .stride_w = 1,
-                               .pad_h = case_int(&r, 0, 2),
-                               .pad_w = case_int(&r, 0, 2),
-                               .n_max = 1};
+      const int h = case_edge(&r, 4, 20), w = case_edge(&r, 7, 30);
+      const int channels = CASE_ONE_OF(&r, 1, 3, 7, 8, 9, 16, 17, 20, 31, 33, 50, 64, 65);
+      const int k = CASE_ONE_OF(&r, 1, 5, 10, 16, 17, 20, 32, 33, 48, 50, 64, 65, 80);
+      *p = conv_dense_3x3(h, w, channels, k, 1);
+      p->pad_h = case_int(&r, 0, 2), p->pad_w = case_int(&r, 0, 2);
       p->x.pitch = cvy_pitch_of(p->x.c) + (case_int(&r, 0, 3) == 3 ? 16 : 0);
       p->y_pitch = cvy_pitch_of(p->k) + (case_int(&r, 0, 3) == 3 ? 16 : 0);
     } while (p->x.h + 2 * p->pad_h < 3 || p->x.w + 2 * p->pad_w < 3 || conv_case_work(p, 1) > most_work);

@@ -14,25 +14,17 @@
 
 #include "src/base/file.h"
 #include "src/ops/tune/tune_table.h"
+#include "src/ref/cases.h"
 #include "tests/support/check.h"
 
 extern char **environ;
 static const char head[] = "convoy-tune 1\ndevice: thing\nkernels: 0123\n";
 
+/* Unlike heights and widths of filter, stride and padding. */
 static cvy_conv2d_params params_for(int n) {
-  return (cvy_conv2d_params){.n_max = n,
-                             .x = {.h = 7, .w = 9, .c = 3, .pitch = 4},
-                             .k = 20,
-                             .y_pitch = 32,
-                             .r = 3,
-                             .s = 5,
-                             .stride_h = 1,
-                             .stride_w = 2,
-                             .pad_h = 1,
-                             .pad_w = 0,
-                             .bias = true,
-                             .stats = true,
-                             .prologue = CVY_CONV_RELU};
+  cvy_conv2d_params p = case_conv2d_params(n, (cvy_shape){7, 9, 3, 4}, 20, 3, 1, 1);
+  p.s = 5, p.stride_w = 2, p.pad_w = 0, p.bias = p.stats = true, p.prologue = CVY_CONV_RELU;
+  return p;
 }
 
 static cvy_tune_entry entry_for(int n, cvy_conv_pass pass, int tile) {

@@ -119,7 +119,18 @@ def wrong_kernels(folder, *changes):
 
 def same(one, other, what, done=None):
     """Two files hold the same bytes."""
-    check(read_bytes(one) == read_bytes(other), what, done)
+    check(read_bytes(one) == read_bytes(other), f"{what}: {one} and {other} differ", done)
+
+
+def weights_header(path):
+    """Of a safetensors file: {name: {"dtype", …}}, and "__metadata__"."""
+    with open(path, "rb") as f:
+        return json.loads(f.read(int.from_bytes(f.read(8), "little")))
+
+
+def facts_of(path):
+    """What a weights file says of its network."""
+    return json.loads(weights_header(path)["__metadata__"]["convoy"])
 
 
 def write_idx(dir, n):

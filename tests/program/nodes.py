@@ -97,11 +97,6 @@ def losses(path):
     return [(d["step"], d["loss"], d["correct"], d["shares"]) for d in lines_of(path, "step")]
 
 
-def same_file(a, b, what):
-    with open(a, "rb") as x, open(b, "rb") as y:
-        check(x.read() == y.read(), f"{what}: {a} and {b} differ")
-
-
 def all_done(ends, what):
     for r, (code, text) in enumerate(ends):
         check(code == 0, f"{what}: node {r} ends with {code}: {text}")

@@ -7,8 +7,8 @@ import os
 import shutil
 import signal
 
-from cli import CONVOY, LENET, ROOT, call, check, expect, first_device, main
-from nodes import (LIMIT_S, all_done, await_log, end, fleet, lines_of, losses, same_file, start, unlike, unused_ports)
+from cli import CONVOY, LENET, ROOT, call, check, expect, first_device, main, same
+from nodes import (LIMIT_S, all_done, await_log, end, fleet, lines_of, losses, start, unlike, unused_ports)
 
 BASE = ["train", *LENET[:2], "--data", "synthetic:700", "--batch", "64", "--seed", "3", "--conv-algo", "direct", "--tune=off"]
 ADAMW = ["--init", "he", "--optimizer", "adamw", "--lr", "0.002", "--weight-decay", "0.05", "--decay-only-weights", "--clip-norm", "1", "--log-grad-norm",
@@ -28,8 +28,8 @@ def curve(path):
 
 
 def same_run(folder, one, other):
-    same_file(f"{folder}/{one}.st", f"{folder}/{other}.st", f"{other}: the last weights")
-    same_file(f"{folder}/{one}.best", f"{folder}/{other}.best", f"{other}: the best weights")
+    same(f"{folder}/{one}.st", f"{folder}/{other}.st", f"{other}: the last weights")
+    same(f"{folder}/{one}.best", f"{folder}/{other}.best", f"{other}: the best weights")
     logs = [f"{folder}/{name}.jsonl" for name in (one, other)]
     norms = [[line.get("grad_norm", 0) for line in lines_of(log, "step") if "loss" in line] for log in logs]
     check(losses(logs[0]) == losses(logs[1]) and norms[0] == norms[1], f"{other}: other losses or norms than {one}")
@@ -78,8 +78,8 @@ def loses_the_head(folder, device):
     there = ",".join(str(share) for share in told[0]["shares"] if share > 0)
     expect(0, *alone, "--devices", f"{device}*3", "--shares", "40,4,20", "--max-steps", told[0]["step"], timeout=LIMIT_S)
     expect(0, *alone, "--devices", f"{device}*2", "--shares", there, "--resume", "--save", f"{folder}/alone.st", timeout=LIMIT_S)
-    same_file(f"{folder}/alone.st", f"{folder}/lost.st", "node 0 is killed: the last weights")
-    same_file(f"{folder}/alone.best", f"{folder}/lost.best", "node 0 is killed: the best weights")
+    same(f"{folder}/alone.st", f"{folder}/lost.st", "node 0 is killed: the last weights")
+    same(f"{folder}/alone.best", f"{folder}/lost.best", "node 0 is killed: the best weights")
 
 
 def fine_tuned(folder, device):

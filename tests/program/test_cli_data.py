@@ -16,7 +16,7 @@ import tempfile
 import time
 import zlib
 
-from cli import check, CONVOY, expect, first_device, lines_of, read, read_json, ROOT, same, main
+from cli import check, CONVOY, expect, facts_of, first_device, lines_of, read, read_json, ROOT, same, main
 
 SIDE = 28
 
@@ -320,6 +320,13 @@ def test_copy_cut(at):
         shutil.rmtree(at("cache"))
 
 
+def swap_copies(at):
+    """Of two copies of decoded pictures: the key is in a copy, its name alone is no reason to take it."""
+    one, other = (at("cache", "convoy", "data", name) for name in os.listdir(at("cache", "convoy", "data")))
+    for a, b in ((one, at("aside")), (other, one), (at("aside"), other)):
+        os.rename(a, b)
+
+
 def test_png16(at):
     """16-bit gray PNGs: cut off at 255 as Pillow does it, with one warning, or scaled; the copy, the weights, eval and predict keep to it."""
     env = {"XDG_CACHE_HOME": at("cache")}
@@ -335,9 +342,7 @@ def test_png16(at):
         done = expect(0, *data, "--png16", "scale", env=env)
         check("warning" not in done.stderr and abs(read_json(done.stdout)["mean"][0] - (64 + 191) / 510) < 1e-6, "0 to 65535 as 0 to 255, rounded", done)
     check(len(os.listdir(at("cache", "convoy", "data"))) == 2, f"a copy of each: {os.listdir(at('cache', 'convoy', 'data'))}")
-    one, other = (at("cache", "convoy", "data", name) for name in os.listdir(at("cache", "convoy", "data")))
-    for a, b in ((one, at("aside")), (other, one), (at("aside"), other)):  # its key is in a copy, its name alone is no reason to take it
-        os.rename(a, b)
+    swap_copies(at)
     for words, mean in (([], 1.0), (["--png16", "scale"], (64 + 191) / 510)):
         check(abs(read_json(expect(0, *data, *words, env=env).stdout)["mean"][0] - mean) < 1e-6, f"copies under each other's names {words}")
     done = expect(0, "data", at("data"), "--no-data-cache", "--size", 28, env=env, err=white)
@@ -351,9 +356,7 @@ def test_png16(at):
     train = ["train", "--model", "lenet", "--data", at("data"), "--size", 28, "--gray", "--batch", 8, "--lr", 0.05, "--epochs", 40, "--init", "he", *lenet]
     expect(0, *train, "--png16", "scale", "--save", at("s.st"), "--checkpoint", at("ck"), "--log", at("log"), env=env)
     check(lines_of(at("log"))[0]["run"]["settings"]["png16"] == "scale", "the log")
-    with open(at("s.st"), "rb") as f:
-        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
-    check(json.loads(header["__metadata__"]["convoy"])["png16"] == "scale", f"facts: {header['__metadata__']}")
+    check(facts_of(at("s.st"))["png16"] == "scale", f"facts: {facts_of(at('s.st'))}")
     done = expect(0, "eval", "--weights", at("s.st"), "--data", at("data"), *lenet, "--json", "-", env=env)
     check(read_json(done.stdout)["correct"] == 16 and white not in done.stderr, "eval as trained", done)
     predict = ["predict", *lenet, "--top", 1, "--json", "-"]
@@ -408,9 +411,7 @@ def test_exif(at):
         done = expect(0, *data, *sizes, "--exif", "rotate", env=env, err=("28 pictures of", "turned upright"))
         check("warning" not in done.stderr, "asked for", done)
     check(len(os.listdir(at("cache", "convoy", "data"))) == 2, f"a copy of each: {os.listdir(at('cache', 'convoy', 'data'))}")
-    one, other = (at("cache", "convoy", "data", name) for name in os.listdir(at("cache", "convoy", "data")))
-    for a, b in ((one, at("aside")), (other, one), (at("aside"), other)):  # its key is in a copy, its name alone is no reason to take it
-        os.rename(a, b)
+    swap_copies(at)
     means = [read_json(expect(0, *data, *sizes, "--exif", word, *more, env=env).stdout)["mean"]
              for word in ("ignore", "rotate") for more in ([], ["--no-data-cache"])]
     check(means[0] == means[1] and means[2] == means[3] and means[0] != means[2], f"copies under each other's names: {means}")
@@ -421,9 +422,7 @@ def test_exif(at):
     train = ["train", "--model", "lenet", "--data", at("data"), "--size", "28", "--gray", "--batch", 8, "--lr", 0.05, "--epochs", 40, "--init", "he", *lenet]
     expect(0, *train, "--exif", "rotate", "--save", at("r.st"), "--checkpoint", at("ck"), "--log", at("log"), env=env)
     check(lines_of(at("log"))[0]["run"]["settings"]["exif"] == "rotate", "the log")
-    with open(at("r.st"), "rb") as f:
-        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
-    check(json.loads(header["__metadata__"]["convoy"])["exif"] == "rotate", f"facts: {header['__metadata__']}")
+    check(facts_of(at("r.st"))["exif"] == "rotate", f"facts: {facts_of(at('r.st'))}")
     done = expect(0, "eval", "--weights", at("r.st"), "--data", at("data"), *lenet, "--json", "-", env=env)
     check(read_json(done.stdout)["correct"] == 16 and turned not in done.stderr, "eval as trained", done)
     predict = ["predict", *lenet, "--top", 2, "--json", "-"]

@@ -18,8 +18,8 @@ import subprocess
 import termios
 import time
 
-from cli import CONVOY, LENET, call, check, expect, first_device, main
-from nodes import BASE, LIMIT_S, Network, all_done, end, fleet, lines_of, losses, same_file, start, truth, unlike, unused_ports
+from cli import CONVOY, LENET, call, check, expect, first_device, main, same
+from nodes import BASE, LIMIT_S, Network, all_done, end, fleet, lines_of, losses, start, truth, unlike, unused_ports
 
 RATES_LIMIT_S = 900  # the first of these runs compiles all kernels of ResNet-18, on one core
 
@@ -31,7 +31,7 @@ def two_nodes(folder, device):
     names = ["--log", f"{folder}/tcp.jsonl", "--save", f"{folder}/tcp.safetensors"]
     ends = fleet(2, [*BASE, "--devices", device, *args, *names], folder)
     all_done(ends, "two nodes")
-    same_file(f"{folder}/one.safetensors", f"{folder}/tcp.safetensors", "TCP")
+    same(f"{folder}/one.safetensors", f"{folder}/tcp.safetensors", "TCP")
     check(losses(f"{folder}/one.jsonl") == losses(f"{folder}/tcp.jsonl"), "TCP: other losses than in one process")
     check("train loss" in ends[0][1] and "train loss" not in ends[1][1], f"node 0 alone prints the result, but node 1 has printed: {ends[1][1]}")
     check("node 1 of 2: 24 of 64 images a step, on 0:" in ends[1][1], f"node 1 does not show its share: {ends[1][1]}")
@@ -42,7 +42,7 @@ def two_nodes(folder, device):
     idle = ["--shares", "0,64", "--max-steps", "2"]
     truth(folder, "idle", f"{device}*2", *idle)
     all_done(fleet(2, [*BASE, "--devices", device, *idle, "--save", f"{folder}/idle2.safetensors"], folder), "an idle node")
-    same_file(f"{folder}/idle.safetensors", f"{folder}/idle2.safetensors", "an idle node")
+    same(f"{folder}/idle.safetensors", f"{folder}/idle2.safetensors", "an idle node")
     for mpirun, more in (("mpirun.openmpi", ["--oversubscribe", "--allow-run-as-root"]), ("mpiexec.mpich", [])):
         if not shutil.which(mpirun):
             print(f"{mpirun} is not there: not tested")
@@ -53,7 +53,7 @@ def two_nodes(folder, device):
             print(f"{mpirun}: its plug-in was not built: not tested")
             continue
         check(done.returncode == 0, mpirun, done)
-        same_file(f"{folder}/one.safetensors", path, mpirun)
+        same(f"{folder}/one.safetensors", path, mpirun)
 
 
 def three_nodes(folder, device):
@@ -65,7 +65,7 @@ def three_nodes(folder, device):
     all_done(ends, "three nodes")
     ends = fleet(3, [*fleet_args, "--resume", "--max-steps", "22", "--save", f"{folder}/fleet.safetensors"], folder)
     all_done(ends, "three nodes resumed")
-    same_file(f"{folder}/three.safetensors", f"{folder}/fleet.safetensors", "three nodes")
+    same(f"{folder}/three.safetensors", f"{folder}/fleet.safetensors", "three nodes")
     check(losses(f"{folder}/three.jsonl") == losses(f"{folder}/fleet.jsonl"), "three nodes: other losses than in one process")
 
 
@@ -89,7 +89,7 @@ def elsewhere(folder, device):
     check(all(code != 0 for code, _ in ends), f"other images are taken: {ends}")
     all_done(run(f"{folder}/b", "--resume", "--max-steps", "4", "--save", f"{folder}/moved.safetensors"), "resumed in two folders")
     expect(0, *args[:-1], f"{device}*2", "--data", f"{folder}/b", "--max-steps", "4", "--save", f"{folder}/stayed.safetensors", timeout=LIMIT_S)
-    same_file(f"{folder}/stayed.safetensors", f"{folder}/moved.safetensors", "resumed in two folders")
+    same(f"{folder}/stayed.safetensors", f"{folder}/moved.safetensors", "resumed in two folders")
 
 
 def differences(folder, device):
@@ -301,7 +301,7 @@ def test_fleet_hostile(at):
         peer.close()
     all_done(ends, "among hostile peers")
     check(knocks > 0 and served == 0, f"{served} peers were let in while the fleet trained, {knocks} were not")
-    same_file(f"{folder}/one.safetensors", f"{folder}/hostile.safetensors", "among hostile peers")
+    same(f"{folder}/one.safetensors", f"{folder}/hostile.safetensors", "among hostile peers")
     check(losses(f"{folder}/one.jsonl") == losses(log), "among hostile peers: other losses")
 
 
@@ -323,7 +323,7 @@ def test_fleet_epochs(at):
         started.append(start(r, ports, mine, folder))
         os.sched_setaffinity(started[r][0].pid, {cores[r % len(cores)]})
     all_done(end(started, RATES_LIMIT_S), "two nodes")
-    same_file(f"{folder}/one.safetensors", f"{folder}/two.safetensors", "ten epochs")
+    same(f"{folder}/one.safetensors", f"{folder}/two.safetensors", "ten epochs")
     check(losses(f"{folder}/one.jsonl") == losses(f"{folder}/two.jsonl"), "ten epochs: other losses")
     accuracies = [[line["test_acc"] for line in lines_of(f"{folder}/{name}.jsonl", "test_acc")] for name in ("one", "two")]
     print(f"test accuracy by epoch, one machine {accuracies[0]}, two nodes {accuracies[1]}")

@@ -6,8 +6,8 @@ import os
 import signal
 import time
 
-from cli import check, first_device, main
-from nodes import BASE, LIMIT_S, STEPS, Network, all_done, await_log, end, fleet, lines_of, losses, same_file, start, truth, unused_ports
+from cli import check, first_device, main, same
+from nodes import BASE, LIMIT_S, STEPS, Network, all_done, await_log, end, fleet, lines_of, losses, start, truth, unused_ports
 
 RATE_MBIT = 4
 
@@ -25,7 +25,7 @@ def test_fleet_lone(at):
         all_done(fleet(2, [*mine, "--checkpoint", f"{folder}/f{name}", "--max-steps", "12"], folder), what)
         ends = fleet(2, [*mine, "--checkpoint", f"{folder}/f{name}", "--resume", "--max-steps", "20", "--save", f"{folder}/two.safetensors"], folder)
         all_done(ends, f"{what}, resumed")
-        same_file(f"{folder}/one{name}.safetensors", f"{folder}/two.safetensors", what)
+        same(f"{folder}/one{name}.safetensors", f"{folder}/two.safetensors", what)
         one, two = ([(*entry, d.get("grad_norm")) for entry, d in zip(losses(log), lines_of(log, "step"))]
                     for log in (f"{folder}/one{name}.jsonl", f"{folder}/two.jsonl"))
         check(one == two and one[0][-1] is not None, f"{what}: {two}, in one process {one}")
@@ -48,7 +48,7 @@ def test_fleet_lone_lost(at):
         check("this node continues alone" in said, f"{what}: it says {said}")
         again = "are repeated: only a lost device has their weights"  # node 0 alone says what is no warning
         check(victim == 0 or again in said, f"{what}: it says {said}")
-        same_file(f"{folder}/whole.safetensors", f"{folder}/{1 - victim}.safetensors", what)
+        same(f"{folder}/whole.safetensors", f"{folder}/{1 - victim}.safetensors", what)
         seen = {entry[0]: entry[:3] for log in logs if os.path.exists(log) for entry in losses(log)}
         check([seen[step] for step in range(STEPS)] == [entry[:3] for entry in losses(f"{folder}/whole.jsonl")], f"{what}: other losses")
 

@@ -14,8 +14,8 @@ import shutil
 import signal
 import time
 
-from cli import check, expect, first_device, main
-from nodes import (BASE, LIMIT_S, SHARES, STEPS, Network, await_log, end, kill_rank, lines_of, losses, run_mpirun, same_file, start, unused_ports)
+from cli import check, expect, first_device, main, same
+from nodes import (BASE, LIMIT_S, SHARES, STEPS, Network, await_log, end, kill_rank, lines_of, losses, run_mpirun, start, unused_ports)
 
 # mpirun of Open MPI takes --tune for its own
 MORE = ["--epochs", "10", "--bn", "ghost:4", "--max-steps", str(STEPS)]
@@ -117,7 +117,7 @@ def same_as_alone(loss, lost, what):
         there = [str(share) for share in shares if share > 0]
         if until > 0:
             expect(0, *run, "--devices", f"{loss.device}*{len(there)}", "--shares", ",".join(there), "--max-steps", until, *more, timeout=LIMIT_S)
-    same_file(want, loss.saved, f"{what}, from step {from_step} on")
+    same(want, loss.saved, f"{what}, from step {from_step} on")
 
 
 def logged_once(lines):
@@ -142,7 +142,7 @@ def judge(loss, what):
     epochs = {line["epoch"] for line in lines_of(loss.log, "train_loss")}
     check(epochs >= set(range(STEPS // 11)), f"{what}: the log's epochs are {epochs}")
     if not told:
-        same_file(f"{loss.folder}/whole.safetensors", loss.saved, f"{what}, which came after the last step")
+        same(f"{loss.folder}/whole.safetensors", loss.saved, f"{what}, which came after the last step")
         return "after"
     first = told[0]
     check(len(told) == 1 and first["node"] == loss.victim and first["nodes_left"] == 2 and first["shares"][loss.victim] == 0,

@@ -8,8 +8,8 @@ import shutil
 import signal
 import time
 
-from cli import CONVOY, call, check, expect, first_device, main
-from nodes import (BASE, LIMIT_S, SHARES, STEPS, Network, all_done, await_log, end, fleet, kill_rank, lines_of, losses, run_mpirun, same_file,
+from cli import CONVOY, call, check, expect, first_device, main, same
+from nodes import (BASE, LIMIT_S, SHARES, STEPS, Network, all_done, await_log, end, fleet, kill_rank, lines_of, losses, run_mpirun,
                    start, unused_ports)
 
 def stop_and_resume(folder, device, what, disturb, code_of):
@@ -27,7 +27,7 @@ def stop_and_resume(folder, device, what, disturb, code_of):
     check("the run ends (--on-device-loss stop)" in said and "resume with --resume" in said, f"{what}: the nodes say {said}")
     check(len(lines_of(log, "error")) == 1, f"{what}: the log has not one error")
     all_done(fleet(3, [*mine, "--resume"], folder), f"{what}: resumed")
-    same_file(f"{folder}/whole.safetensors", saved, what)
+    same(f"{folder}/whole.safetensors", saved, what)
 
 
 def test_fleet_stop(at):
@@ -110,7 +110,7 @@ def test_fleet_job(at):
         print(f"{what}: exit {code}, {seen[-1] + 1} steps logged, checkpoints {sorted(os.listdir(kept)) if os.path.isdir(kept) else 'none'}")
         done = call([*words, "--allow-run-as-root", "-n", "3", CONVOY, *mine, "--resume"], timeout=LIMIT_S)
         check(done.returncode == 0, f"{what}: resumed", done)
-        same_file(f"{folder}/whole.safetensors", saved, what)
+        same(f"{folder}/whole.safetensors", saved, what)
     print(f"{at_once} of {n} saved at once")
 
 

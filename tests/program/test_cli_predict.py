@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 
-from cli import check, CONVOY, DEVICE, device_times, expect, main, read, read_json, same, write, write_idx
+from cli import check, CONVOY, DEVICE, device_times, expect, facts_of, main, read, read_json, same, weights_header, write, write_idx
 
 
 def pgm(path, pixels, side=28):
@@ -25,9 +25,7 @@ def facts_of_file(at):
     expect(0, *train, "--model", "lenet", "--init", "he", "--max-steps", 3, "--save", at("w.st"))
     expect(0, *train, "--model", "lenet", "--init", "he", "--max-steps", 3, "--save", at("again.st"))
     same(at("w.st"), at("again.st"), "the same weights and facts: other bytes")
-    with open(at("w.st"), "rb") as f:
-        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
-    facts = json.loads(header["__metadata__"]["convoy"])
+    header, facts = weights_header(at("w.st")), facts_of(at("w.st"))
     check(facts == {"classes": 10, "input": [1, 28, 28], "model": "lenet"}, f"facts: {facts}")
     expect(0, *train, "--init-from", at("w.st"), "--max-steps", 1, "--momentum", 0.9, "--checkpoint", at("ck"))
     newest = at("ck", "step-0000000001.safetensors")

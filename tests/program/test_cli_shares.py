@@ -7,8 +7,8 @@ import re
 import signal
 import time
 
-from cli import check, first_device, main
-from nodes import BASE, LIMIT_S, all_done, end, fleet, losses, same_file, start, truth, unlike, unused_ports
+from cli import check, first_device, main, same
+from nodes import BASE, LIMIT_S, all_done, end, fleet, losses, start, truth, unlike, unused_ports
 
 
 def steps_shares(path):
@@ -33,7 +33,7 @@ def test_fleet_shares(at):
         change = [json.loads(line) for line in f][1]["balance"]
     check(change["shares"] == shares and len(change["devices"]) == 2 and len(change["devices"][1]["measured_ms"]) >= 2, f"{change}")
     truth(folder, "given", f"{device}*2", "--max-steps", "5", "--shares", ",".join(told.groups()))
-    same_file(f"{folder}/auto.safetensors", f"{folder}/given.safetensors", "shares by speed")
+    same(f"{folder}/auto.safetensors", f"{folder}/given.safetensors", "shares by speed")
     # nodes that would not find them together
     texts = unlike(auto, [*BASE, "--devices", device, "--shares", "40,24"], folder)
     check(all("split: auto on node 0" in text and "shares on node 1" in text for text in texts), f"another split: {texts}")

@@ -13,7 +13,7 @@ import struct
 import subprocess
 import zlib
 
-from cli import CONVOY, DEVICE, check, expect, main, NO_DEVICE, read_bytes, read_json
+from cli import CONVOY, DEVICE, check, expect, facts_of, main, NO_DEVICE, read_bytes, read_json
 
 # in a terminal: C0, C1 (in UTF-8: a CSI of one character), the direction of writing; then a byte that is no UTF-8
 ODD = b"odd\x1b[31m\xc2\x9b31m\xe2\x80\xae\xe2\x81\xa6\xe9"
@@ -57,12 +57,6 @@ def no_raw(text, what):
     check(not any(c in text for c in RAW), f"{what}: a control character gets through: {text!r}")
 
 
-def header_names(path):
-    with open(path, "rb") as f:
-        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
-    return json.loads(header["__metadata__"]["convoy"])["class_names"]
-
-
 def test_class_names(at):
     """Classes whose folders are named in another encoding: they stay apart everywhere, and weights of others are refused."""
     gbk = [name.encode("gbk") for name in "\u72d7\u7f8a\u9a6c"]
@@ -78,7 +72,7 @@ def test_class_names(at):
     check([bytes(int(c, 16) for c in name.split(r"\x")[1:]) for name in names] == sorted(gbk), "they read back")
     _, err = bytes_of(*train, at("pets"), "--epochs", "1", "--save", at("w.st"), "--report", at("page.html"), "--log", at("log"))
     check(err.count("warning") == 1, f"one warning: {err}")
-    check(header_names(at("w.st")) == names, f"names of the weights file: {header_names(at('w.st'))}")
+    check(facts_of(at("w.st"))["class_names"] == names, f"names of the weights file: {facts_of(at('w.st'))}")
     page = utf8(read_bytes(at("page.html")), "page")
     check(all(name in page for name in names), "names in the page")
     weights = ["--weights", at("w.st"), *shape]
@@ -103,12 +97,12 @@ def test_class_names(at):
     long = [b"n" * 254 + end for end in (b"a", b"b")]
     folder(at("long"), long)
     expect(0, *train, at("long"), "--max-steps", 1, "--save", at("l.st"))
-    check(header_names(at("l.st")) == [name.decode() for name in long], "long names are whole")
+    check(facts_of(at("l.st"))["class_names"] == [name.decode() for name in long], "long names are whole")
     folder(at("other"), [b"n" * 254 + end for end in (b"a", b"c")])
     bytes_of("eval", "--weights", at("l.st"), "--data", at("other"), *shape, code=2)
     folder(at("wide"), [b"\xe9" * 255, b"\xe9" * 254 + b"x"])
     expect(0, *train, at("wide"), "--max-steps", 1, "--save", at("l.st"))
-    check(header_names(at("l.st"))[0] == r"\xe9" * 254 + "x", "each byte of the longest name as four")
+    check(facts_of(at("l.st"))["class_names"][0] == r"\xe9" * 254 + "x", "each byte of the longest name as four")
 
 
 def test_subset(at):

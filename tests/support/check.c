@@ -121,6 +121,13 @@ const char *check_temp_dir(void) {
   return run.folder;
 }
 
+void check_fresh_programs(void) {
+  static int number;
+  setenv("XDG_CACHE_HOME", check_temp_dir(), 1);
+  setenv("CVY_BUILD_OPTIONS", check_text("-D CVY_TEST_NUMBER=%d", number++), 1);
+  unsetenv("CVY_NO_CACHE");
+}
+
 const char *check_path(const char *format, ...) {
   va_list args;
   va_start(args, format);

@@ -112,6 +112,9 @@ const char *check_temp_dir(void);
 /* A text, and a path in the test's folder, which is made if there is none: both last until the test's end. */
 const char *check_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 const char *check_path(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* From now on every program is a new one to this process and to the driver: PoCL keeps what was compiled, in memory and
+ * on the disk. The cache is in an empty folder. */
+void check_fresh_programs(void);
 /* Makes or replaces a file. */
 void check_write(const char *path, const void *bytes, size_t n);
 /* A file's bytes and a 0 behind them, until the test's end; n may be NULL. */

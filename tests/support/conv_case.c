@@ -49,6 +49,20 @@ void conv_case_differences(check_device *d, case_rng *r, const cvy_conv2d_params
   }
 }
 
+cvy_conv2d_params conv_dense_3x3(int h, int w, int c, int k, int stride) {
+  cvy_conv2d_params p = case_conv2d_params(1, (cvy_shape){h, w, c, c}, k, 3, stride, 0);
+  p.y_pitch = k;
+  return p;
+}
+
+conv_case conv_padded_case(case_rng *r, int n, int most) {
+  conv_case c = {.n = case_int(r, 1, n), .accumulate = case_int(r, 0, 1)};
+  c.p.pad_h = case_int(r, 0, 2), c.p.pad_w = case_int(r, 0, 2);
+  c.p.x.h = case_int(r, c.p.pad_h ? 1 : 3, most);
+  c.p.x.w = case_int(r, c.p.pad_w ? 1 : 3, most);
+  return c;
+}
+
 cvy_conv2d_params conv_square_3x3(int n_max, int size, int c, int k, int pad) {
   cvy_conv2d_params p = case_conv2d_params(n_max, (cvy_shape){size, size, c, cvy_pitch_of(c)}, k, 3, 1, pad);
   p.bias = p.stats = true;
