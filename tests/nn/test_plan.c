@@ -401,7 +401,7 @@ CHECK_TEST(not_fused) {
 
 static bool fuses(int way) { return way / 2 % 2; }
 
-/* The plan of one way to have it, run dry: evaluation, recomputing, fused pools; from the fifth on: some layers frozen. */
+/* A plan, run dry. The ways: evaluation, recomputing, fused pools; from the fifth on some layers are frozen. */
 static const cvy_plan *plan_by(check_device *d, const cvy_net *net, int way, const bool *frozen) {
   const bool inference = way % 2 && way < 4;
   cvy_plan *plan = plan_of(d, net,

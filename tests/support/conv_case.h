@@ -36,7 +36,8 @@ cvy_conv2d_params conv_dense_3x3(int h, int w, int c, int k, int stride);
 cvy_conv2d_params conv_square_3x3(int n_max, int size, int c, int k, int pad);
 /* A 3x3 layer, small enough to try every way of its passes. */
 extern const cvy_conv2d_params conv_small;
-/* A case of a 3x3 layer but for its channels and filters: up to n samples, padding up to 2, up to `most` rows and columns. */
+/* A case of a 3x3 layer but for its channels and filters: up to n samples, padding up to 2, up to `most` rows and
+ * columns. */
 conv_case conv_padded_case(case_rng *r, int n, int most);
 /* A 3x3 layer behind a prologue with these flags; its groups of samples end in a smaller one. */
 conv_case conv_prologue_case(int flags, int stride);

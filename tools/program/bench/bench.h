@@ -40,9 +40,9 @@ typedef struct bench_spread {
 bench_spread bench_spread_of(bench_samples *samples);
 /* Half the distance of the quartiles, in percent of the middle. */
 double bench_spread_percent(const bench_spread *spread);
-/* Time for a figure: for (bench_loop loop = {.seconds = seconds}; bench_goes_on(&loop, &status);) takes BENCH_SAMPLES_MIN samples,
- * and more until the seconds are over, at most BENCH_SAMPLES_MAX. An interruption ends it with CVY_E_INTERRUPTED, and so
- * does a failure in `status`. */
+/* Time for a figure: for (bench_loop loop = {.seconds = s}; bench_goes_on(&loop, &status);) takes BENCH_SAMPLES_MIN
+ * samples, and more until the seconds are over, at most BENCH_SAMPLES_MAX. An interruption ends it with
+ * CVY_E_INTERRUPTED, and so does a failure in `status`. */
 typedef struct bench_loop {
   double seconds;
   int n; /* from 1 */
