@@ -136,7 +136,7 @@ fail:
   return status;
 }
 
-/* A command without an event ends with a mark behind it: a wait, and what a library has enqueued since cvy_profile_begin.
+/* A command without an event ends with a mark behind it: a wait, and a library's commands since cvy_profile_begin.
  */
 static cvy_status note_command(cvy_queue *queue, const cvy_enqueued *command) {
   cvy_status status = CVY_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Data sets of idx files: MNIST's, Fashion-MNIST's, and a user's own. EMNIST's splits lie in one folder, where the files
- * of each begin with its name: "emnist-letters-train-images-idx3-ubyte"; FOLDER/emnist-letters stands for these. */
+ * Data sets of idx files: MNIST's, Fashion-MNIST's, and a user's own. EMNIST's splits lie in one folder, where the
+ * files of each begin with its name: "emnist-letters-train-images-idx3-ubyte"; FOLDER/emnist-letters stands for these. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ typedef struct idx_files {
   cvy_idx pending[CVY_SETS];
 } idx_files;
 
-/* dir/name, or dir/name/name as some unpackers leave it, or dir-name where dir is no folder; each plain or .gz. */
+/* dir/name, or dir/name/name as some unpackers leave it, or dir-name if dir is not a folder; each plain or .gz. */
 static bool is_there(const char *dir, const char *name, char path[PATH_MAX]) {
   static const char *const endings[] = {"", ".gz"};
   const char joint = cvy_file_kind_of(dir) == CVY_FILE_FOLDER ? '/' : '-';

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Where the pictures and images of a data set lie: parts of a set by the names of folders, CIFAR's files, EMNIST's splits,
- * data sets below the folder that is named. */
+ * Where the pictures and images of a data set lie: parts of a set by the names of folders, CIFAR's files, EMNIST's
+ * splits, data sets below the folder that is named. */
 #include <stdio.h>
 #include <unistd.h>
 

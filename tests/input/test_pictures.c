@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Folders of pictures: decoded and resized as Pillow does it, found as ImageFolder does; hostile ones; parts of a set and
- * what is known of it. */
+ * Folders of pictures: decoded and resized as Pillow does it, found as ImageFolder does; hostile ones; parts of a
+ * set and what is known of it. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

@@ -413,8 +413,8 @@ static void check_factor(const cvy_net *net, int layer, int n, float factor) {
   for (int i = 0; i < n; i++) assert_true(p->initial_value[i] == factor);
 }
 
-/* A matrix of (out, in) as PyTorch has it, or of (in, out). Its name, order and values are the file's: factors are layers
- * in front of it and behind it, which are not trained. */
+/* A matrix of (out, in) as PyTorch has it, or of (in, out). Its name, order and values are the file's: factors are
+ * layers in front of it and behind it, which are not trained. */
 CHECK_TEST(matrices) {
   static const struct {
     const char *op, *inputs, *attributes;

@@ -38,7 +38,7 @@ def numbers(cell):
 def cpu_rows(all_tables):
     """[(network, ratios by rounds)…]"""
     found = []
-    for heading in ("Speed beside PyTorch", "Networks from ONNX files"):
+    for heading in ("Speed compared with PyTorch", "Networks from ONNX files"):
         head, rows = table(all_tables, heading, "ratio of the rates, by rounds")
         for row in rows:
             cells = dict(zip(head, row))
@@ -125,7 +125,7 @@ def make(text):
         put_bar(out, y, ratios, "")
         y += ROW
     out.path(f"M{x_of(1):.1f} {top:.1f}V{y - 6:.1f}", "ink", 1.5)
-    head, speed = table(all_tables, "Speed beside PyTorch", "PyTorch, bf16 autocast")
+    head, speed = table(all_tables, "Speed compared with PyTorch", "PyTorch, bf16 autocast")
     if all(row[head.index("PyTorch, bf16 autocast")] == "not measured" for row in speed):
         out.text(LEFT - 10, y + BAR - 2, "all of them, PyTorch in bf16 autocast", 13, anchor="end")
         out.text(x_of(1) + 8, y + BAR - 2, "not measured in turns; doc/results.md has an estimate", 13, "soft")
