@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Data sets of idx files: MNIST's, Fashion-MNIST's, and a user's own. EMNIST's splits lie in one folder, where the
- * files of each begin with its name: "emnist-letters-train-images-idx3-ubyte"; FOLDER/emnist-letters stands for these. */
+ * files of each begin with its name: "emnist-letters-train-images-idx3-ubyte". FOLDER/emnist-letters stands for
+ * these. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>

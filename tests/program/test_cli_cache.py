@@ -15,8 +15,10 @@ ONE_STEP = ["train", *SMALL[:-4], "--batch", "64", "--max-steps", "1", "--no-eva
 
 def test_no_home(at):
     """A home that does not exist is not made: nothing is kept, one warning, and the run is a right one."""
-    env = {"HOME": at("home"), "XDG_CACHE_HOME": "", "CVY_NO_CACHE": "0", "CVY_NO_TUNE": "0", "CVY_COMPILE_AHEAD": ""}
+    env = {"HOME": at("home"), "XDG_CACHE_HOME": "", "CVY_NO_CACHE": "0", "CVY_NO_TUNE": "0", "CVY_COMPILE_AHEAD": "", "POCL_CACHE_DIR": at("pocl")}
+    os.mkdir(at("pocl"))
     done = expect(0, *ONE_STEP, env=env)
+    check("generated." not in done.stderr, "PoCL's compiler prints how many warnings it has", done)
     check(done.stderr.count("is not a folder") == 1 and f"warning: HOME={at('home')} is not a folder" in done.stderr, "one warning", done)
     check(not os.path.exists(at("home")), "the home is made")
     os.mkdir(at("home"))

@@ -53,7 +53,7 @@ void cvy_program_totals(cvy_launch_totals *totals) {
  * With the header's guard defined it skips the header, and cl/builtins.clh declares the functions that our kernels
  * call: 0.02–0.04 s of processor time for each program instead of 0.06–0.10 (AVX-512 Xeon, 2.5 GHz), and a quarter of a
  * second less to compile one. The machine code is the same, bit for bit (41 kernels of ResNet-18, LeNet compared). */
-static const char own_builtins[] = " -D _OPENCL_H_ -D CVY_OWN_BUILTINS";
+static const char own_builtins[] = " -w -D _OPENCL_H_ -D CVY_OWN_BUILTINS"; /* -w: clang would print their number */
 
 static int compare_defines(const void *a, const void *b) {
   return strcmp(((const cvy_define *)a)->name, ((const cvy_define *)b)->name);
