@@ -226,7 +226,7 @@ def test_fleet_outputs(at):
     ports = unused_ports(2)
     ends = end([start(r, ports, [*args, *(["--save", at("x.st")] if r else [])], at()) for r in range(2)])
     check([code for code, _ in ends] == [2, 2], f"node 0 has no --save: {ends}")
-    check("node 1" in ends[0][1] and f"has --save {at('x.st')}" in ends[0][1] and "expected the same on all nodes" in ends[0][1], f"said by node 0: {ends}")
+    check("node 1" in ends[0][1] and f"has --save {at('x.st')}" in ends[0][1] and "expected the same options on all nodes" in ends[0][1], f"said by node 0: {ends}")
     ends = end([start(r, ports, [*args, *(["--save", at("y.st")] if r == 0 else [])], at()) for r in range(2)])
     check([code for code, _ in ends] == [0, 0] and "warning" not in ends[1][1] and os.path.exists(at("y.st")), f"node 1 needs none: {ends}")
     for mpirun in ("mpirun.openmpi", "mpirun.mpich"):
