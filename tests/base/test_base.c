@@ -453,7 +453,7 @@ CHECK_TEST(files) {
   cvy_free(data);
   data = NULL;
   assert_int_equal(files_in(folder), 1);
-  check_fails(cvy_file_read(folder, 100, &data, &size), CVY_E_IO, "is a folder");
+  check_fails(cvy_file_read(folder, 100, &data, &size), CVY_E_IO, "a folder, not a regular file");
 
   check_fails(cvy_file_write(check_path("none/file"), pieces, 3), CVY_E_IO, "No such file");
   check_fails(cvy_file_write(check_path("file/below"), pieces, 3), CVY_E_IO, "Not a directory");

@@ -280,8 +280,8 @@ static void test_bad_calls(check_device *d) {
   check_fails(cvy_conv2d_forward(op, NULL, 1, x, NULL, w, NULL, x, NULL, s), CVY_E_ARGUMENT, "queue");
   check_fails(cvy_conv2d_forward(op, q, 0, x, NULL, w, NULL, x, NULL, s), CVY_E_ARGUMENT, "0 samples");
   check_fails(cvy_conv2d_forward(op, q, 3, x, NULL, w, NULL, x, NULL, s), CVY_E_ARGUMENT, "3 samples");
-  check_fails(cvy_conv2d_forward(op, q, 1, NULL, NULL, w, NULL, x, NULL, s), CVY_E_ARGUMENT, "x is wanted");
-  check_fails(cvy_conv2d_forward(op, q, 1, x, NULL, NULL, NULL, x, NULL, s), CVY_E_ARGUMENT, "w is wanted");
+  check_fails(cvy_conv2d_forward(op, q, 1, NULL, NULL, w, NULL, x, NULL, s), CVY_E_ARGUMENT, "x is a null pointer");
+  check_fails(cvy_conv2d_forward(op, q, 1, x, NULL, NULL, NULL, x, NULL, s), CVY_E_ARGUMENT, "w is a null pointer");
   check_fails(cvy_conv2d_forward(op, q, 1, x, NULL, t, NULL, x, NULL, s), CVY_E_ARGUMENT, "w has 60 bytes");
   check_fails(cvy_conv2d_forward(op, q, 1, x, NULL, w, NULL, t, NULL, s), CVY_E_ARGUMENT, "y has 60 bytes");
   check_fails(cvy_conv2d_forward(op, q, 1, t, NULL, w, NULL, x, NULL, s), CVY_E_ARGUMENT, "x has 60 bytes");
@@ -292,11 +292,11 @@ static void test_bad_calls(check_device *d) {
   check_fails(cvy_conv2d_forward(op, q, 1, x, &none, w, NULL, x, NULL, s), CVY_E_ARGUMENT, "a prologue");
   if (cvy_conv2d_workspace_bytes(op))
     check_fails(cvy_conv2d_backward_weights(op, q, 1, x, NULL, x, w, NULL, false, NULL), CVY_E_ARGUMENT, "workspace");
-  check_fails(cvy_conv2d_forward(op2, q, 1, x, NULL, w, w, x, w, s), CVY_E_ARGUMENT, "affine is wanted");
+  check_fails(cvy_conv2d_forward(op2, q, 1, x, NULL, w, w, x, w, s), CVY_E_ARGUMENT, "affine is a null pointer");
   check_fails(cvy_conv2d_forward(op2, q, 1, x, &negative, w, w, x, w, s), CVY_E_ARGUMENT, "groups of -1");
-  check_fails(cvy_conv2d_forward(op2, q, 1, x, &scale, w, w, x, w, s), CVY_E_ARGUMENT, "residual is wanted");
-  check_fails(cvy_conv2d_forward(op2, q, 1, x, &all, w, NULL, x, w, s), CVY_E_ARGUMENT, "bias is wanted");
-  check_fails(cvy_conv2d_forward(op2, q, 1, x, &all, w, w, x, NULL, s), CVY_E_ARGUMENT, "stats is wanted");
+  check_fails(cvy_conv2d_forward(op2, q, 1, x, &scale, w, w, x, w, s), CVY_E_ARGUMENT, "residual is a null pointer");
+  check_fails(cvy_conv2d_forward(op2, q, 1, x, &all, w, NULL, x, w, s), CVY_E_ARGUMENT, "bias is a null pointer");
+  check_fails(cvy_conv2d_forward(op2, q, 1, x, &all, w, w, x, NULL, s), CVY_E_ARGUMENT, "stats is a null pointer");
   check_fails(cvy_conv2d_backward_data(op2, q, 1, x, w, x, false, s), CVY_E_ARGUMENT, "without backward_data");
   check_fails(cvy_conv2d_backward_weights(op3, q, 1, x, &all, x, w, NULL, false, s), CVY_E_ARGUMENT,
               "without backward_weights");
