@@ -54,8 +54,7 @@ static cvy_status plan(dataset *d) {
   d->data.class_names = (const char *const *)d->names;
   if (d->params.val_split > 0) {
     CVY_REQUIRE(d->raw[CVY_SET_OF_VAL].n == 0, CVY_E_ARGUMENT,
-                "data '%s' has a validation set of its own, %d images: a part of the training images (%g) is not taken "
-                "for one",
+                "data '%s' has a validation set, %d images: a part of the training images (%g) is not used as one",
                 d->data.name, d->raw[CVY_SET_OF_VAL].n, d->params.val_split);
     d->held_out = cvy_calloc((size_t)train->n, 1);
     CVY_REQUIRE(d->held_out && data_hold_out(train->labels, train->n, d->data.classes, d->params.val_split,

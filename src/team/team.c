@@ -74,7 +74,7 @@ static cvy_status take_params(cvy_team_params *p, int n_own, const cvy_team_para
   CVY_REQUIRE(p->exchange == CVY_EXCHANGE_FP32 || n > 1 || p->fleet, CVY_E_ARGUMENT,
               "exchange bf16 on one device: needs several devices");
   CVY_REQUIRE(p->exchange == CVY_EXCHANGE_FP32 || !p->no_sync, CVY_E_ARGUMENT,
-              "exchange bf16 without exchange (no_sync); expected one of them");
+              "exchange bf16 and no_sync exclude each other");
   CVY_REQUIRE(!p->recompute || !p->inference, CVY_E_ARGUMENT,
               "recompute with inference: there is no backward pass; expected one of them");
   CVY_REQUIRE(p->bucket_mib == 0 || (p->bucket_mib >= 0.001 && p->bucket_mib <= 4096), CVY_E_ARGUMENT,
@@ -93,7 +93,7 @@ static cvy_status take_params(cvy_team_params *p, int n_own, const cvy_team_para
   CVY_REQUIRE(p->clip_norm >= 0 && isfinite(p->clip_norm), CVY_E_ARGUMENT, "clip norm %g; expected 0 or more",
               (double)p->clip_norm);
   CVY_REQUIRE((p->clip_norm == 0 && !p->grad_norm) || !p->no_sync, CVY_E_ARGUMENT,
-              "the norm of the gradient without exchange (no_sync); expected one of them");
+              "the norm of the gradient and no_sync exclude each other");
   CVY_REQUIRE(p->math == CVY_MATH_FP32 || p->math == CVY_MATH_TF32, CVY_E_ARGUMENT, "math %d; expected fp32 or tf32",
               (int)p->math);
   CVY_REQUIRE(p->tune == CVY_TUNE_CACHED || p->tune == CVY_TUNE_OFF || p->tune == CVY_TUNE_QUICK, CVY_E_ARGUMENT,
