@@ -61,7 +61,7 @@ int cvy_devices_abandoned(void);
 void cvy_device_missing_drivers(const cvy_device_list *list, char *out, size_t out_bytes);
 /* Instructions for installing a driver on this system, five lines; NUL-terminated, cut at out_bytes. "": drivers are
  * installed, and a variable that cvy_device_missing_drivers names hides them. */
-void cvy_device_advice(char *out, size_t out_bytes);
+void cvy_device_advice(const cvy_device_list *list, char *out, size_t out_bytes);
 
 /* Libraries found at run time, one per line: "CLBlast: libclblast.so.1" or "clFFT: not found (…)". NUL-terminated,
  * cut at out_bytes. */

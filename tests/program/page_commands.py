@@ -85,7 +85,7 @@ class Run(NamedTuple):
 
 
 BOOK_LINE = r"test acc: \d\.\d\d, \d+\.\d sec/epoch on \[0:0"                    # the last line of a run is the book's
-DEVICE_LINES = (r"^\d+:\d+ +(CPU|GPU) .*\d units? +[\d.]+ GiB .*\[.+\]", r"^--devices auto takes \d", r"^CLBlast: ", r"^clFFT: ")
+DEVICE_LINES = (r"^\d+:\d+ +(CPU|GPU) .*\d units? +[\d.]+ GiB .*\[.+\]", r"^--devices auto selects \d", r"^CLBlast: ", r"^clFFT: ")
 RESULT = r"^test acc: \d\.\d\d \(\d+ of \d+\), \d+\.\d sec on \["
 
 
@@ -208,6 +208,8 @@ NOT_RUN = {
     "tools/quickstart --setup-only": "as tools/quickstart",
     "tools/quickstart --mpi": "as tools/quickstart",
     "tools/check": "runs this test",
+    "tools/check --quick": "its tests are some of those of tools/check, which runs this test",
+    "tools/check --full": "takes hours",
     "meson install -C build/release && ldconfig": BY_INSTALL,
     "ninja -C build/release uninstall && ldconfig": BY_INSTALL,
     "meson setup build/home --buildtype=release -Dtests=false --prefix ~/.local -Dlibdir=lib": BY_INSTALL,

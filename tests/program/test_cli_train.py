@@ -183,7 +183,7 @@ def test_train(at):
 
     # gradients in half the bytes: noted, nearly the same losses, not on one device, in pieces the same bits
     expect(2, "train", *SMALL, "--exchange", "bf16", err="exchange bf16 on one device")
-    expect(2, *two, "--exchange", "bf16", "--no-sync", err="without exchange (no_sync)")
+    expect(2, *two, "--exchange", "bf16", "--no-sync", err="exclude each other")
     half = [*two, "--exchange", "bf16", "--checkpoint", at("half"), "--verify-every", 2, "--quiet"]
     expect(0, *half, "--max-steps", 5, "--log", at("half.jsonl"))
     near = [line["loss"] for line in lines_of(at("half.jsonl")) if "step" in line]
@@ -312,7 +312,7 @@ def test_resume(at):
     done = expect(0, *[word for word in here if word != "--quiet"], "--max-steps", 3, env={"POCL_MAX_PTHREAD_COUNT": "4"})
     runs = [line["run"] for line in lines_of(at("units.jsonl")) if "run" in line]
     if runs[0]["compute_units"] != runs[1]["compute_units"]:
-        check("has 4 compute units" in done.stderr and "another device" in done.stderr and "not bit for bit" in done.stderr,
+        check("has 4 compute units" in done.stderr and "another team" in done.stderr and "not bit for bit" in done.stderr,
               "another number of compute units is told", done)
 
     # another team: lenet has no batchnorm, so any; resnet18 with groups any, else with the same shares

@@ -185,8 +185,8 @@ int cmd_devices(int argc, char **argv) {
     }
   }
   if (usable == 0) {
-    cvy_device_advice(advice, sizeof advice);
-    fflush(stdout); /* the lines on missing drivers come first */
+    cvy_device_advice(list, advice, sizeof advice);
+    program_flush(); /* the lines on missing drivers come first */
     fprintf(stderr, "No usable OpenCL device. %s", advice[0] ? advice : missing);
   }
   cvy_devices_destroy(&chosen);
