@@ -49,7 +49,7 @@ CHECK_TEST(wrong_ones) {
   (void)d;
   cvy_standing_message m = right();
   m.magic++;
-  expect(m, "no standing");
+  expect(m, "not a standing");
   m = right(), m.view = 15;
   expect(m, "nodes that the fleet does not have");
   m = right(), m.ended = 8;
