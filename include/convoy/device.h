@@ -57,11 +57,11 @@ void cvy_device_list_destroy(cvy_device_list **list);
 int cvy_devices_abandoned(void);
 /* Writes a line for each likely reason of a missing device. Reasons are: a driver that is registered (.icd file) but
  * cannot be loaded; a graphics card on the PCI bus (class 0x03) that no platform offers, with the package that is
- * probably missing; a device file that is missing or that this user may not open. NUL-terminated, cut at out_bytes. */
-void cvy_device_missing_drivers(const cvy_device_list *list, char *out, size_t out_bytes);
-/* Instructions for installing a driver on this system, five lines; NUL-terminated, cut at out_bytes. "": drivers are
- * installed, and a variable that cvy_device_missing_drivers names hides them. */
-void cvy_device_advice(const cvy_device_list *list, char *out, size_t out_bytes);
+ * probably missing; a device file that is missing or that this user may not open. NUL-terminated, cut at out_bytes.
+ * True: drivers are installed, and a variable that a line names hides them; cvy_device_advice is of no use then. */
+bool cvy_device_missing_drivers(const cvy_device_list *list, char *out, size_t out_bytes);
+/* Instructions for installing a driver on this system, five lines; NUL-terminated, cut at out_bytes. */
+void cvy_device_advice(char *out, size_t out_bytes);
 
 /* Libraries found at run time, one per line: "CLBlast: libclblast.so.1" or "clFFT: not found (…)". NUL-terminated,
  * cut at out_bytes. */

@@ -14,7 +14,7 @@
 #include "src/data/decode/picture_decode.h"
 #include "tests/input/picture_folder.h"
 
-/* What fstat leaves out of its answer: a file system need not have it. */
+/* The wrapped fstat leaves these out of its answer, as a file system may that lacks them. */
 static enum { NOTHING, TIME_OF_STATUS, TIME_OF_STATUS_AND_INODE } hidden_facts;
 static atomic_int n_hidden; /* answers that lacked something */
 

@@ -454,7 +454,7 @@ CHECK_TEST(matrices) {
   }
 }
 
-/* What the row of an operator demands of each of its nodes. */
+/* The importer checks each node against the demands of its operator's row. */
 CHECK_TEST(demands) {
   static const struct {
     const char *op, *inputs, *attributes, *text;

@@ -19,11 +19,13 @@ static void tell_none(const cvy_device_list *list, const char *selector) {
     if (list->items[i].kind != CVY_DEVICE_CPU || !cvy_selector_means_gpus(selector)) return;
     has_cpu = true;
   }
-  cvy_device_missing_drivers(list, text, sizeof text);
+  const bool is_hidden = cvy_device_missing_drivers(list, text, sizeof text);
   for (char *at = text, *end; (end = strchr(at, '\n')) != NULL; at = end + 1)
     cvy_log_warning("%.*s", (int)(end - at), at);
-  cvy_device_advice(list, text, sizeof text);
-  if (text[0]) cvy_log_warning("%.*s", (int)strlen(text) - 1, text);
+  if (!is_hidden) {
+    cvy_device_advice(text, sizeof text);
+    cvy_log_warning("%.*s", (int)strlen(text) - 1, text);
+  }
   if (has_cpu) cvy_log_warning("--devices cpu uses the CPU, --devices auto a GPU or else the CPU");
 }
 

@@ -34,7 +34,6 @@ typedef struct finding {
   cvy_packages packages;
   bool wanted[VENDORS]; /* a card or a driver of it is there, and no device of it */
   bool hidden;          /* by a variable: drivers that are installed */
-  bool names_only;      /* drivers are not loaded: a second time PoCL's ends the process */
   bool named_nvidia;    /* by an .icd file */
   bool unnamed_nvidia;  /* its driver's library is there, and no .icd file names it */
   char *out;
@@ -144,10 +143,10 @@ static void look_at_drivers(finding *f) {
     return;
   }
   if (asked && !S_ISDIR(info.st_mode)) {
-    if (is_path && !f->names_only && strcmp(ending(asked), ".icd") == 0) look_at_icd(f, asked);
+    if (is_path && strcmp(ending(asked), ".icd") == 0) look_at_icd(f, asked);
     return; /* a library, or a file that the loader looks for */
   }
-  const int n_icd = count_icd(f->names_only ? NULL : f, folder);
+  const int n_icd = count_icd(f, folder);
   if (n_icd == 0 && asked) tell_variable(f, asked, "has no .icd file");
   else if (n_icd == 0) tell(f, "%s has no .icd file: no OpenCL driver is installed.\n", folder);
 }
@@ -283,8 +282,8 @@ static void look_at_nodes(finding *f) {
          f->root, container);
 }
 
-void cvy_missing_in(const char *root, const cvy_device_list *list, char *out, size_t out_bytes) {
-  if (out_bytes == 0) return;
+bool cvy_missing_in(const char *root, const cvy_device_list *list, char *out, size_t out_bytes) {
+  if (out_bytes == 0) return false;
   finding f = {.root = root, .list = list, .out = out, .out_bytes = out_bytes};
   out[0] = 0;
   cvy_packages_of(root, &f.packages);
@@ -293,6 +292,7 @@ void cvy_missing_in(const char *root, const cvy_device_list *list, char *out, si
   look_for_nvidia(&f);
   look_at_cards(&f);
   look_at_nodes(&f);
+  return f.hidden;
 }
 
 void cvy_advice_in(const char *root, char *out, size_t out_bytes) {
@@ -305,16 +305,8 @@ void cvy_advice_in(const char *root, char *out, size_t out_bytes) {
            p.driver[CVY_DRIVER_AMD], p.install, p.driver[CVY_DRIVER_INTEL]);
 }
 
-void cvy_device_missing_drivers(const cvy_device_list *list, char *out, size_t out_bytes) {
-  cvy_missing_in("", list, out, out_bytes);
+bool cvy_device_missing_drivers(const cvy_device_list *list, char *out, size_t out_bytes) {
+  return cvy_missing_in("", list, out, out_bytes);
 }
 
-void cvy_device_advice(const cvy_device_list *list, char *out, size_t out_bytes) {
-  char reasons[512];
-  if (out_bytes == 0) return;
-  out[0] = 0;
-  finding f = {.root = "", .list = list, .names_only = true, .out = reasons, .out_bytes = sizeof reasons};
-  look_at_drivers(&f);
-  look_at_pocl(&f);
-  if (!f.hidden) cvy_advice_in("", out, out_bytes);
-}
+void cvy_device_advice(char *out, size_t out_bytes) { cvy_advice_in("", out, out_bytes); }

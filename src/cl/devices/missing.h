@@ -7,7 +7,7 @@
 #include "convoy/device.h"
 
 /* cvy_device_missing_drivers and cvy_device_advice of the system under `root` ("" but in tests). */
-void cvy_missing_in(const char *root, const cvy_device_list *list, char *out, size_t out_bytes);
+bool cvy_missing_in(const char *root, const cvy_device_list *list, char *out, size_t out_bytes);
 void cvy_advice_in(const char *root, char *out, size_t out_bytes);
 
 #endif

@@ -159,7 +159,7 @@ int cmd_devices(int argc, char **argv) {
     usable += list->items[i].usable;
     if (list->items[i].usable && width > name_width) name_width = width;
   }
-  cvy_device_missing_drivers(list, missing, sizeof missing);
+  const bool is_hidden = cvy_device_missing_drivers(list, missing, sizeof missing);
   cvy_libraries_describe(libraries, sizeof libraries);
   if (usable > 0 && cvy_devices_select("auto", &chosen) != CVY_OK) usable = 0;
 
@@ -185,9 +185,9 @@ int cmd_devices(int argc, char **argv) {
     }
   }
   if (usable == 0) {
-    cvy_device_advice(list, advice, sizeof advice);
+    cvy_device_advice(advice, sizeof advice);
     program_flush(); /* the lines on missing drivers come first */
-    fprintf(stderr, "No usable OpenCL device. %s", advice[0] ? advice : missing);
+    fprintf(stderr, "No usable OpenCL device. %s", is_hidden ? missing : advice);
   }
   cvy_devices_destroy(&chosen);
   cvy_device_list_destroy(&list);
