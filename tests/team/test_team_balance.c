@@ -396,13 +396,18 @@ CHECK_TEST(exchange_price) {
   enum { LINK = 1000000 }; /* bytes per second: nothing else is as slow */
   const double floats = (double)cvy_net_layout(net)->n_floats;
   for (int packs = 0; packs < 2; packs++) {
-    double transfer_s, host_s;
+    const double least = floats * (packs ? 6 : 8) / LINK;
+    double transfer_s = INFINITY, host_s;
     cvy_team *team =
         open_team(d, &(cvy_team_params){.batch = BATCH, .exchange = packs ? CVY_EXCHANGE_BF16 : CVY_EXCHANGE_FP32});
     layer_words("link=all:0.001");
-    check_ok(cvy_calibrate_exchange(team, &transfer_s, &host_s));
+    /* Other programs on the machine may make one measurement longer, and none shorter: the least of four counts. */
+    for (int measured = 0; measured < 4 && transfer_s >= 1.2 * least; measured++) {
+      double once_s;
+      check_ok(cvy_calibrate_exchange(team, &once_s, &host_s));
+      transfer_s = fmin(transfer_s, once_s);
+    }
     layer_words(NULL);
-    const double least = floats * (packs ? 6 : 8) / LINK;
     if (!(transfer_s > 0.95 * least && transfer_s < 1.2 * least))
       check_fail(d, "%s: %g s, the link takes %g s", packs ? "bf16" : "fp32", transfer_s, least);
     check_ok(cvy_team_verify(team));
