@@ -296,6 +296,24 @@ static cvy_status refuse_class(const cvy_folder *f, const char *full, const char
   return CVY_E_FORMAT;
 }
 
+/* Two classes of the training set whose names look alike are two classes; archives that were unpacked on unlike systems
+ * make two of one. */
+static void warn_of_alike(const char *full, const names *classes) {
+  for (size_t i = 0; i < classes->n; i++)
+    for (size_t j = is_ascii(classes->at[i]) ? classes->n : i + 1; j < classes->n; j++) { /* neither form is ASCII */
+      if (!cvy_folder_names_look_alike(classes->at[i], classes->at[j])) continue;
+      cvy_text bytes = {0};
+      add_bytes(&bytes, classes->at[i]);
+      cvy_text_add(&bytes, " and");
+      add_bytes(&bytes, classes->at[j]);
+      cvy_log_warning(
+          "%s has two classes whose names look alike with different bytes (Unicode's forms NFC and NFD), '%s':%s; "
+          "if they are one class, move the pictures of one folder to the other",
+          full, classes->at[i], cvy_text_get(&bytes));
+      cvy_text_clear(&bytes);
+    }
+}
+
 /* Classes whose names are all those of parts would train a network that distinguishes the parts. */
 static cvy_status refuse_part_names(const char *full, const names *classes) {
   cvy_status status = CVY_OK;
@@ -328,6 +346,7 @@ static cvy_status list_set(cvy_folder *f, const char *below, int set, const char
               classes.n, CVY_MAX_CLASSES);
   if (set == CVY_SET_OF_TRAIN) {
     CVY_TRY(refuse_part_names(full, &classes));
+    warn_of_alike(full, &classes);
     f->classes = classes.at;
     f->n_classes = (int)classes.n;
     classes = (names){0};
