@@ -129,6 +129,7 @@ def test_errors(at):
         (["train", *base, "--gpus", "3"], "; did you mean --devices?"),
         (["train", *base, "--batch_size", "3"], "--batch_size: no such option; did you mean --batch?"),
         (["train", *base, "--learning_rate=3"], "--learning_rate: no such option; did you mean --lr?"),
+        (["tune", "--data", "x"], "tune: --data: no such option\nHelp: "),
         (["train", *base, "--l2", "3"], "--l2: no such option; did you mean --weight-decay?"),
         (["train", *base, "--mixup", "3"], "--mixup: no such option\n"),
         (["train", *base, "--tz", "3"], "--tz: no such option\n"),

@@ -368,7 +368,8 @@ static int unknown_option(const option_table *table, const char *word, int lette
     const bool is_known = known && strcmp(known, row->name) == 0;
     const int distance = is_known ? 0 : word_distance(dashed, row->name);
     const size_t length = strlen(row->name) < strlen(name) ? strlen(row->name) : strlen(name);
-    if (distance < best && 2 * distance <= (int)length) {
+    const int most = length > 4 ? 2 : length > 1 ? 1 : 0; /* in four letters, two edits make any word of another */
+    if (distance < best && distance <= most) {
       best = distance;
       nearest = row->name;
     }
