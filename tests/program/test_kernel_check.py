@@ -4,6 +4,7 @@
 
 Kernels that break a rule each are compiled by the compilers that are here; a case whose compiler is not here is skipped by name. Its output is
 as cmocka's, so that tools/check counts each case."""
+import contextlib
 import glob
 import os
 import re
@@ -184,9 +185,23 @@ def test_list():
     check(variants.read_targets("sm_80,-pvc") is None, "some, and all but others")
 
 
+@contextlib.contextmanager
+def system_libraries(folder, listed):
+    """ldconfig lists these libraries alone; its stand-in lies in the folder."""
+    stand_in = os.path.join(folder, "ldconfig")
+    with open(stand_in, "w", encoding="utf-8") as f:
+        f.write(f"#!/bin/sh\necho '{listed}'\n")
+    os.chmod(stand_in, 0o755)
+    before, os.environ["PATH"] = os.environ["PATH"], folder + os.pathsep + os.environ["PATH"]
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = before
+
+
 def test_missing():
     """Without the vendors' compilers each target of theirs is skipped by name, and the others are compiled."""
-    with tempfile.TemporaryDirectory() as nothing:
+    with tempfile.TemporaryDirectory() as nothing, system_libraries(nothing, ""):
         status, out = run({"a.cl": PLAIN}, "a hot", "--full", compilers=nothing)
         if status == 77:
             raise Skip("no clang")
@@ -203,14 +218,8 @@ def test_system():
 
     def with_system(path):
         """Comgr without a folder, where ldconfig names this library."""
-        with open(os.path.join(work, "ldconfig"), "w", encoding="utf-8") as f:
-            f.write(f"#!/bin/sh\necho '\tlibamd_comgr.so.2 (libc6,x86-64) => {path}'\n")
-        os.chmod(f.name, 0o755)
-        before, os.environ["PATH"] = os.environ["PATH"], work + os.pathsep + os.environ["PATH"]
-        try:
+        with system_libraries(work, f"\tlibamd_comgr.so.2 (libc6,x86-64) => {path}"):
             return amd.Comgr(os.path.join(work, "none"), None)
-        finally:
-            os.environ["PATH"] = before
 
     with tempfile.TemporaryDirectory() as work:
         libc = os.path.realpath(source.system_library("libc.so.6"))
