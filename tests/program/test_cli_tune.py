@@ -182,7 +182,7 @@ def test_tune_trouble(at):
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
     process = subprocess.Popen([CONVOY, *map(str, tune), *one, "--budget", "600", "--json", at("stopped.json")],
-                               stdout=subprocess.DEVNULL, stderr=slave, env={**os.environ, **here})
+                               stdout=subprocess.DEVNULL, stderr=slave, env={**os.environ, **here, "TERM": "xterm"})
     text = ""
     while not re.search(r" [1-9]/", text) and process.poll() is None:  # the line is not drawn for every one
         text += os.read(master, 1 << 16).decode() if select.select([master], [], [], 0.1)[0] else ""
