@@ -8,8 +8,7 @@
  * If y is never made (deferred), both also write the affine: mean, scale = gamma*invstd and shift = beta - low*scale,
  * with which y's readers compute fma(x - mean, scale, shift); low: the mean's rounding error, its digits below a float's.
  *   bn_apply            y = act((x - mean)*invstd*gamma + beta [+ residual])
- *   bn_backward_sums    a part's sum dm and sum dm*(x - mean), dm = dy masked by y > 0, y read or computed; may
- *                       store dm
+ *   bn_backward_sums    a part's sum dm and sum dm*(x - mean), dm = dy * act'; may store dm
  *   bn_backward_finish  parts → group: a = sum dm / m, b = sum dm*(x-mean) * invstd² / m; terms sum dm and
  *                       sum dm*xhat of dbeta and dgamma
  *   bn_backward_apply   dx = gamma*invstd*(dm - a - (x - mean)*b)
@@ -22,6 +21,7 @@
  * fewer), cut into `parts` parts of `block` positions, wherever images begin or end. So one large image gives as many
  * parts as many small ones. The last parts of the last group may be empty. Per-image statistics of a convolution are
  * parts with block = H*W.
+ *   KIND     not defined: act is nothing or ReLU, as arguments say; else one of activation_value.clh, with its a and b
  *   VEC      floats per vector; vecs = pitch / VEC
  *   C_LANES  neighbouring vectors per SIMT work-group, divides vecs
  *   F_LANES  the same in the finish kernels, which have many parts to go through and few channels
@@ -67,19 +67,59 @@ static inline floatv live(const floatv v, const uint c, const uint channels) {
 #endif
 }
 
-static inline floatv activate(const floatv v, const int relu) { return relu ? cvy_relu(v) : v; }
+/* act and its gradient. Where the gradient comes from:
+ *   PASS_ALL     there is no activation, or dm was stored
+ *   PASS_Y       from y, which is read: ReLU behind a residual
+ *   PASS_AFFINE  from the value that readers of a y that was never made compute from d = x - mean, as conv2d's load
+ *                prologue does
+ *   PASS_VALUE   from the value that bn_apply computes, without a residual */
+#define PASS_ALL 0
+#define PASS_Y 1
+#define PASS_AFFINE 2
+#define PASS_VALUE 3
 
-/* Where the gradient passes the ReLU: everywhere, where y > 0, or, if y was never made, where its readers' value of y is
- * above 0, computed from d = x - mean as by conv2d's load prologue. */
-#define MASK_NONE 0
-#define MASK_Y 1
-#define MASK_AFFINE 2
+/* Of a vector of channels: VALUE has invstd, gamma and beta, AFFINE two of these: scale and shift. */
+typedef struct pass_terms { floatv invstd, scale, shift; } pass_terms;
 
-static inline floatv masked(const floatv dy, global const floatv *y, const size_t i, const int mask, const floatv d,
-                            const floatv scale, const floatv shift) {
-  if (mask == MASK_Y) return y[i] > 0.0f ? dy : (floatv)(0.0f);
-  if (mask == MASK_AFFINE) return fma(d, scale, shift) > 0.0f ? dy : (floatv)(0.0f);
-  return dy;
+#ifdef KIND
+#include "activation_value.clh"
+#endif
+
+static inline floatv activate(const floatv v, const int relu, const float act_a, const float act_b) {
+#ifdef KIND
+  return activation_of(v, act_a, act_b);
+#else
+  return relu ? cvy_relu(v) : v;
+#endif
+}
+
+static inline floatv passed(const floatv dy, global const floatv *y, const size_t i, const int pass, const floatv d,
+                            const pass_terms t, const float act_a, const float act_b) {
+#ifdef KIND
+  return pass == PASS_ALL ? dy : activation_gradient_at(fma(d * t.invstd, t.scale, t.shift), dy, act_a, act_b);
+#else
+  if (pass == PASS_ALL) return dy;
+  const floatv value = pass == PASS_Y        ? y[i]
+                       : pass == PASS_AFFINE ? fma(d, t.scale, t.shift)
+                                             : fma(d * t.invstd, t.scale, t.shift);
+  return value > 0.0f ? dy : (floatv)(0.0f);
+#endif
+}
+
+/* The terms of vector c of a group. */
+static inline pass_terms terms_of(global const floatv *saved, global const floatv *affine,
+                                  global const floatv *gamma, global const floatv *beta, const size_t group,
+                                  const uint vecs, const uint c, const int pass) {
+  pass_terms t = {0.0f, 0.0f, 0.0f};
+  if (pass == PASS_AFFINE) {
+    t.scale = affine[(group * 3 + 1) * vecs + c];
+    t.shift = affine[(group * 3 + 2) * vecs + c];
+  } else if (pass == PASS_VALUE) {
+    t.invstd = saved[(group * 2 + 1) * vecs + c];
+    t.scale = gamma[c];
+    t.shift = beta[c];
+  }
+  return t;
 }
 
 #if CVY_CPU
@@ -126,22 +166,23 @@ CVY_KERNEL bn_stats(global const floatv *restrict x, global floatv *restrict par
 }
 
 CVY_ALWAYS_INLINE void part_sums(global const floatv *x, global const floatv *y, global const floatv *dy,
-                             global const floatv *mean, global const floatv *scale, global const floatv *shift,
-                             global floatv *dm_out, global floatv *to, const part_range r, const uint vecs,
-                             const uint c, const int mask, const int store, const int count) {
-  floatv middle[N_BLOCK], sum[N_BLOCK], products[N_BLOCK], factor[N_BLOCK], offset[N_BLOCK];
+                             global const floatv *saved, global const floatv *affine, global const floatv *gamma,
+                             global const floatv *beta, global floatv *dm_out, global floatv *to, const part_range r,
+                             const size_t group, const uint vecs, const uint c, const int pass, const int store,
+                             const float act_a, const float act_b, const int count) {
+  floatv middle[N_BLOCK], sum[N_BLOCK], products[N_BLOCK];
+  pass_terms terms[N_BLOCK];
 #pragma unroll
   for (int k = 0; k < count; k++) {
-    middle[k] = mean[c + k];
-    factor[k] = mask == MASK_AFFINE ? scale[c + k] : (floatv)(0.0f);
-    offset[k] = mask == MASK_AFFINE ? shift[c + k] : (floatv)(0.0f);
+    middle[k] = saved[group * 2 * vecs + c + k];
+    terms[k] = terms_of(saved, affine, gamma, beta, group, vecs, c + k, pass);
     sum[k] = products[k] = 0.0f;
   }
   for (uint i = r.begin; i < r.end; i++)
 #pragma unroll
     for (int k = 0; k < count; k++) {
       const size_t at = (size_t)i * vecs + c + k;
-      const floatv v = x[at] - middle[k], dm = masked(dy[at], y, at, mask, v, factor[k], offset[k]);
+      const floatv v = x[at] - middle[k], dm = passed(dy[at], y, at, pass, v, terms[k], act_a, act_b);
       if (store) dm_out[at] = dm;
       sum[k] += dm;
       products[k] = fma(dm, v, products[k]);
@@ -154,27 +195,28 @@ CVY_ALWAYS_INLINE void part_sums(global const floatv *x, global const floatv *y,
 }
 
 CVY_KERNEL bn_backward_sums(global const floatv *restrict x, global const floatv *restrict y, global const floatv *dy,
-                            global const floatv *restrict saved, global const floatv *restrict affine, global floatv *dm_out,
-                            global floatv *restrict partial, const uint vecs, const uint rows, const uint group_rows,
-                            const uint block, const uint parts, const uint n_groups, const int mask,
-                            const int store) {
+                            global const floatv *restrict gamma, global const floatv *restrict beta,
+                            global const floatv *restrict saved, global const floatv *restrict affine,
+                            global floatv *dm_out, global floatv *restrict partial, const uint vecs, const uint rows,
+                            const uint group_rows, const uint block, const uint parts, const uint n_groups,
+                            const int pass, const int store, const float act_a, const float act_b) {
   for (uint part = CVY_GROUP; part < n_groups * parts; part += CVY_GROUPS) {
     const part_range r = range_of(part / parts, part % parts, block, group_rows, rows);
     const size_t group = part / parts;
-    global const floatv *const mean = saved + group * 2 * vecs, *const a = affine + (group * 3 + 1) * vecs, *const b = a + vecs;
     global floatv *const to = partial + (size_t)part * 2 * vecs;
     if (r.begin == r.end) continue;
     uint c = 0;
     for (; c + N_BLOCK <= vecs; c += N_BLOCK)
-      part_sums(x, y, dy, mean, a, b, dm_out, to, r, vecs, c, mask, store, N_BLOCK);
-    for (; c < vecs; c++) part_sums(x, y, dy, mean, a, b, dm_out, to, r, vecs, c, mask, store, 1);
+      part_sums(x, y, dy, saved, affine, gamma, beta, dm_out, to, r, group, vecs, c, pass, store, act_a, act_b, N_BLOCK);
+    for (; c < vecs; c++)
+      part_sums(x, y, dy, saved, affine, gamma, beta, dm_out, to, r, group, vecs, c, pass, store, act_a, act_b, 1);
   }
 }
 
 CVY_KERNEL bn_apply(global const floatv *x, global const floatv *residual, global const floatv *restrict gamma,
                     global const floatv *restrict beta, global const floatv *restrict saved, global floatv *y,
                     const uint vecs, const uint rows, const uint group_rows, const uint block, const uint parts,
-                    const uint n_groups, const int relu, const int add) {
+                    const uint n_groups, const int relu, const int add, const float act_a, const float act_b) {
   for (uint part = CVY_GROUP; part < n_groups * parts; part += CVY_GROUPS) {
     const part_range r = range_of(part / parts, part % parts, block, group_rows, rows);
     global const floatv *const mean = saved + (size_t)(part / parts) * 2 * vecs, *const invstd = mean + vecs;
@@ -183,29 +225,29 @@ CVY_KERNEL bn_apply(global const floatv *x, global const floatv *residual, globa
         const size_t at = (size_t)i * vecs + c;
         floatv v = fma((x[at] - mean[c]) * invstd[c], gamma[c], beta[c]);
         if (add) v += residual[at];
-        y[at] = activate(v, relu);
+        y[at] = activate(v, relu, act_a, act_b);
       }
   }
 }
 
 CVY_KERNEL bn_backward_apply(global const floatv *restrict x, global const floatv *restrict y,
                              global const floatv *dy, global const floatv *restrict gamma,
-                             global const floatv *restrict saved, global const floatv *restrict affine,
-                             global const floatv *restrict coef,
+                             global const floatv *restrict beta, global const floatv *restrict saved,
+                             global const floatv *restrict affine, global const floatv *restrict coef,
                              global floatv *dx, global floatv *dresidual, const uint vecs, const uint rows,
                              const uint group_rows, const uint block, const uint parts, const uint n_groups,
-                             const int mask, const int add, const uint coef_at) {
+                             const int pass, const int add, const uint coef_at, const float act_a,
+                             const float act_b) {
   for (uint part = CVY_GROUP; part < n_groups * parts; part += CVY_GROUPS) {
     const part_range r = range_of(part / parts, part % parts, block, group_rows, rows);
     const size_t group = part / parts, first = group * 2 * vecs;
     global const floatv *const mean = saved + first, *const invstd = mean + vecs, *const a = coef + coef_at + first,
                                *const b = a + vecs;
-    global const floatv *const factor = affine + (group * 3 + 1) * vecs, *const offset = factor + vecs;
     for (uint i = r.begin; i < r.end; i++)
       for (uint c = 0; c < vecs; c++) {
         const size_t at = (size_t)i * vecs + c;
-        const floatv v = x[at] - mean[c], dm = masked(dy[at], y, at, mask, v, mask == MASK_AFFINE ? factor[c] : v,
-                                                      mask == MASK_AFFINE ? offset[c] : v);
+        const pass_terms terms = terms_of(saved, affine, gamma, beta, group, vecs, c, pass);
+        const floatv v = x[at] - mean[c], dm = passed(dy[at], y, at, pass, v, terms, act_a, act_b);
         if (add) dresidual[at] += dm;
         dx[at] = gamma[c] * invstd[c] * ((dm - a[c]) - v * b[c]);
       }
@@ -282,19 +324,19 @@ CVY_KERNEL bn_stats(global const floatv *restrict x, global floatv *restrict par
 }
 
 CVY_KERNEL bn_backward_sums(global const floatv *restrict x, global const floatv *restrict y, global const floatv *dy,
-                            global const floatv *restrict saved, global const floatv *restrict affine, global floatv *dm_out,
-                            global floatv *restrict partial, const uint vecs, const uint rows, const uint group_rows,
-                            const uint block, const uint parts, const uint n_groups, const int mask,
-                            const int store) {
+                            global const floatv *restrict gamma, global const floatv *restrict beta,
+                            global const floatv *restrict saved, global const floatv *restrict affine,
+                            global floatv *dm_out, global floatv *restrict partial, const uint vecs, const uint rows,
+                            const uint group_rows, const uint block, const uint parts, const uint n_groups,
+                            const int pass, const int store, const float act_a, const float act_b) {
   local floatv scratch[LOCAL];
   PLACE;
   const floatv mean = saved[(size_t)group * 2 * vecs + c];
-  const floatv factor = mask == MASK_AFFINE ? affine[((size_t)group * 3 + 1) * vecs + c] : (floatv)(0.0f);
-  const floatv offset = mask == MASK_AFFINE ? affine[((size_t)group * 3 + 2) * vecs + c] : (floatv)(0.0f);
+  const pass_terms terms = terms_of(saved, affine, gamma, beta, group, vecs, c, pass);
   floatv sum = 0.0f, products = 0.0f;
   for (uint i = r.begin + t; i < r.end; i += ROWS) {
     const size_t at = (size_t)i * vecs + c;
-    const floatv v = x[at] - mean, dm = masked(dy[at], y, at, mask, v, factor, offset);
+    const floatv v = x[at] - mean, dm = passed(dy[at], y, at, pass, v, terms, act_a, act_b);
     if (store) dm_out[at] = dm;
     sum += dm;
     products = fma(dm, v, products);
@@ -311,7 +353,7 @@ CVY_KERNEL bn_backward_sums(global const floatv *restrict x, global const floatv
 CVY_KERNEL bn_apply(global const floatv *x, global const floatv *residual, global const floatv *restrict gamma,
                     global const floatv *restrict beta, global const floatv *restrict saved, global floatv *y,
                     const uint vecs, const uint rows, const uint group_rows, const uint block, const uint parts,
-                    const uint n_groups, const int relu, const int add) {
+                    const uint n_groups, const int relu, const int add, const float act_a, const float act_b) {
   PLACE;
   if (part < n_groups * parts) {
     global const floatv *const from = saved + (size_t)group * 2 * vecs + c;
@@ -320,28 +362,28 @@ CVY_KERNEL bn_apply(global const floatv *x, global const floatv *residual, globa
       const size_t at = (size_t)i * vecs + c;
       floatv v = fma((x[at] - mean) * invstd, scale, shift);
       if (add) v += residual[at];
-      y[at] = activate(v, relu);
+      y[at] = activate(v, relu, act_a, act_b);
     }
   }
 }
 
 CVY_KERNEL bn_backward_apply(global const floatv *restrict x, global const floatv *restrict y,
                              global const floatv *dy, global const floatv *restrict gamma,
-                             global const floatv *restrict saved, global const floatv *restrict affine,
-                             global const floatv *restrict coef,
+                             global const floatv *restrict beta, global const floatv *restrict saved,
+                             global const floatv *restrict affine, global const floatv *restrict coef,
                              global floatv *dx, global floatv *dresidual, const uint vecs, const uint rows,
                              const uint group_rows, const uint block, const uint parts, const uint n_groups,
-                             const int mask, const int add, const uint coef_at) {
+                             const int pass, const int add, const uint coef_at, const float act_a,
+                             const float act_b) {
   PLACE;
   if (part < n_groups * parts) {
     const size_t first = (size_t)group * 2 * vecs + c;
     const floatv mean = saved[first], outer = gamma[c] * saved[first + vecs], a = coef[coef_at + first],
                  b = coef[coef_at + first + vecs];
-    const floatv factor = mask == MASK_AFFINE ? affine[((size_t)group * 3 + 1) * vecs + c] : (floatv)(0.0f);
-    const floatv offset = mask == MASK_AFFINE ? affine[((size_t)group * 3 + 2) * vecs + c] : (floatv)(0.0f);
+    const pass_terms terms = terms_of(saved, affine, gamma, beta, group, vecs, c, pass);
     for (uint i = r.begin + t; i < r.end; i += ROWS) {
       const size_t at = (size_t)i * vecs + c;
-      const floatv v = x[at] - mean, dm = masked(dy[at], y, at, mask, v, factor, offset);
+      const floatv v = x[at] - mean, dm = passed(dy[at], y, at, pass, v, terms, act_a, act_b);
       if (add) dresidual[at] += dm;
       dx[at] = outer * ((dm - a) - v * b);
     }

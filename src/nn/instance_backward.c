@@ -67,6 +67,7 @@ static cvy_status backward_batchnorm(cvy_instance *i, const cvy_unit *u, cvy_bat
                                                                 .affine = cvy_storage_of(i, u->affine),
                                                                 .dy = dy,
                                                                 .gamma = cvy_weight_of(i, u, 0),
+                                                                .beta = cvy_weight_of(i, u, 1),
                                                                 .saved = cvy_storage_of(i, u->saved),
                                                                 .dx = dx,
                                                                 .dresidual = dresidual,

@@ -39,15 +39,15 @@ static cvy_status make_conv2d(cvy_instance *i, const cvy_unit *unit, int n, cvy_
 
 static cvy_status make_batchnorm(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
   const cvy_layer *const l = cvy_unit_layer(i, unit);
-  return cvy_batchnorm_create(i->device,
-                              &(cvy_batchnorm_params){.n_max = n,
-                                                      .x = l->shape,
-                                                      .eps = l->eps,
-                                                      .relu = unit->relu,
-                                                      .residual = unit->x[1] >= 0,
-                                                      .deferred = unit->deferred,
-                                                      .inference = is_forward_only(i, unit)},
-                              &op->batchnorm);
+  cvy_batchnorm_params params = {.n_max = n,
+                                 .x = l->shape,
+                                 .eps = l->eps,
+                                 .relu = unit->relu,
+                                 .residual = unit->x[1] >= 0,
+                                 .deferred = unit->deferred,
+                                 .inference = is_forward_only(i, unit)};
+  if (unit->activation >= 0) params.activation = i->net->layers[unit->activation].activation;
+  return cvy_batchnorm_create(i->device, &params, &op->batchnorm);
 }
 
 static cvy_status make_pool(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {

@@ -5,6 +5,7 @@
  * Units. Layers become units in the order in which they can run: conv2d, batchnorm, pool, linear, softmax, relu, add,
  * activation, concat, mul, dropout, convpool. A concat is one unit per input, which copies that input's channels.
  *   conv2d → batchnorm      are two units; the convolution's epilogue gives the batchnorm its statistics
+ *   batchnorm → activation  (the only consumer; cvy_batchnorm_takes): one batchnorm unit
  *   batchnorm → add → relu  (each the only consumer of the one before; add, relu may be missing; both summands of one
  *                           shape): one batchnorm unit
  *   add → relu              (likewise): one add unit
@@ -66,6 +67,7 @@ typedef struct cvy_unit {
   cvy_node x[2];   /* inputs; [1]: second one of an add or mul, residual of a batchnorm; -1 none */
   cvy_node y;      /* output: the last layer of the chain */
   bool relu;       /* batchnorm, add: with ReLU behind; pool: with ReLU in front */
+  int activation;  /* batchnorm: the layer of another activation behind it; -1 none */
   int stats;       /* storage: conv2d writes it, batchnorm reads it; -1 none */
   int stats_again; /* storage: conv2d that runs again writes it, no unit reads it; -1 none */
   int saved;       /* storage: batchnorm, training; -1 none */

@@ -50,8 +50,10 @@ static void need_backward(cvy_planner *p, int u, int time) {
     need(p, unit->x[0], time);
   if (mul && p->wanted[unit->x[0]]) need(p, unit->x[1], time);
   if (unit->kind == CVY_UNIT_CONV2D && !unit->frozen) need(p, unit->source, time);
-  if ((unit->relu && !relu_pool && !convpool) || unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_SOFTMAX ||
-      max_pool || (activation && !by_x))
+  /* a batchnorm without a residual finds out from x where its ReLU passes */
+  const bool by_y = unit->kind == CVY_UNIT_ADD || (unit->kind == CVY_UNIT_BATCHNORM && unit->x[1] >= 0);
+  if ((unit->relu && by_y) || unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_SOFTMAX || max_pool ||
+      (activation && !by_x))
     need(p, unit->y, time);
 }
 

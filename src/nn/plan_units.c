@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "src/nn/plan_parts.h"
+#include "src/ops/batchnorm.h"
 
 static cvy_status count_consumers(cvy_planner *p) {
   cvy_status status = CVY_OK;
@@ -106,6 +107,7 @@ static cvy_unit make_unit(const cvy_planner *p, int layer) {
                 .layer = layer,
                 .x = {l->input[0], l->input[1]},
                 .y = layer,
+                .activation = -1,
                 .stats = -1,
                 .stats_again = -1,
                 .saved = -1,
@@ -153,6 +155,10 @@ static cvy_unit make_unit(const cvy_planner *p, int layer) {
       u.y = relu;
     }
   }
+  if (u.kind == CVY_UNIT_BATCHNORM && u.y == layer) {
+    const int activation = only_consumer(p, layer, CVY_LAYER_ACTIVATION);
+    if (activation >= 0 && cvy_batchnorm_takes(&p->net->layers[activation].activation)) u.y = u.activation = activation;
+  }
   return u;
 }
 
@@ -199,12 +205,12 @@ fail:
   return status;
 }
 
-/* Batchnorms whose only reader is a convolution leave their output to it. */
+/* Batchnorms whose only reader is a convolution leave their output to it, which knows no activation but ReLU. */
 static void defer_batchnorms(cvy_planner *p) {
   cvy_plan *const plan = p->plan;
   for (int u = 0; u < plan->n_units; u++) {
     cvy_unit *const norm = &plan->units[u];
-    if (norm->kind != CVY_UNIT_BATCHNORM || norm->x[1] >= 0) continue;
+    if (norm->kind != CVY_UNIT_BATCHNORM || norm->x[1] >= 0 || norm->activation >= 0) continue;
     const int reader = only_consumer(p, norm->y, CVY_LAYER_CONV2D);
     if (reader < 0) continue;
     for (int v = u + 1; v < plan->n_units; v++)

@@ -43,8 +43,7 @@ fail:
   return status;
 }
 
-/* Where y = f(0) is not 0. */
-static bool moves_zero(const cvy_activation_params *p) {
+bool cvy_activation_moves_zero(const cvy_activation_params *p) {
   switch (p->kind) {
     case CVY_ACTIVATION_SIGMOID:
     case CVY_ACTIVATION_HARD_SIGMOID: return true;
@@ -64,7 +63,7 @@ cvy_status cvy_activation_create(cvy_device *device, const cvy_activation_params
               "%s: %d channels with pitch %d: must be at least 1, and the pitch a multiple of 16 and at least as large",
               cvy_activation_name(p->kind), p->c, p->pitch);
   op->params = *p;
-  const cvy_define defines[] = {{"KIND", (int)p->kind}, {"MASKED", p->c < p->pitch && moves_zero(p)}};
+  const cvy_define defines[] = {{"KIND", (int)p->kind}, {"MASKED", p->c < p->pitch && cvy_activation_moves_zero(p)}};
   CVY_TRY(cvy_operation_kernel(op, "activation", "activation_forward", defines, 2, &op->forward));
   CVY_TRY(cvy_operation_kernel(op, "activation", "activation_backward", defines, 2, &op->backward));
   CVY_TRY(cvy_operation_kernel(op, "activation", "activation_backward_add", defines, 2, &op->backward_add));

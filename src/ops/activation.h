@@ -21,6 +21,8 @@ typedef struct cvy_activation_params {
 
 /* Backward needs x: places with the same y have different slopes. Pure. */
 bool cvy_activation_keeps_x(const cvy_activation_params *params);
+/* f(0) is not 0. Pure. */
+bool cvy_activation_moves_zero(const cvy_activation_params *params);
 /* "clip", "hard_swish": static; NULL: no such kind. */
 const char *cvy_activation_name(cvy_activation_kind kind);
 /* CVY_E_ARGUMENT: a kind that is not one of these or ReLU, a parameter that is not finite, a clip with a > b. */

@@ -11,7 +11,7 @@ enum {
   MAX_PART = 4096 /* positions of a part on CPUs */
 };
 
-enum { MASK_NONE, MASK_Y, MASK_AFFINE }; /* the same in cl/batchnorm.cl */
+enum { PASS_ALL, PASS_Y, PASS_AFFINE, PASS_VALUE }; /* the same in cl/batchnorm.cl */
 enum { STATS, FINISH, APPLY, INFERENCE, SUMS, BACKWARD_FINISH, BACKWARD_APPLY, SUM_GROUPS, N_KERNELS };
 static const char *const kernel_names[N_KERNELS] = {
     [STATS] = "bn_stats",
@@ -88,6 +88,26 @@ static uint32_t coef_at(const cvy_batchnorm *op) {
   return (uint32_t)((partial_floats(op) + group_floats(op)) / (size_t)op->vec);
 }
 
+static bool has_activation(const cvy_batchnorm_params *p) { return p->activation.kind != CVY_ACTIVATION_RELU; }
+
+bool cvy_batchnorm_takes(const cvy_activation_params *activation) {
+  return activation->kind != CVY_ACTIVATION_RELU && !cvy_activation_moves_zero(activation);
+}
+
+static cvy_status check_activation(const cvy_batchnorm_params *p) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_activation_check(&p->activation));
+  const char *const name = cvy_activation_name(p->activation.kind);
+  CVY_REQUIRE(!p->relu && !p->residual && !p->deferred, CVY_E_ARGUMENT, "batchnorm: %s behind it and %s", name,
+              p->relu       ? "ReLU: must be one of them"
+              : p->residual ? "a residual: an activation behind that is an operation of its own"
+                            : "deferred: its readers know ReLU alone");
+  CVY_REQUIRE(cvy_batchnorm_takes(&p->activation), CVY_E_ARGUMENT,
+              "batchnorm: %s behind it makes something else of 0, which the padding has", name);
+fail:
+  return status;
+}
+
 cvy_status cvy_batchnorm_create(cvy_device *device, const cvy_batchnorm_params *params, cvy_batchnorm **out) {
   cvy_status status = CVY_OK;
   cvy_batchnorm *const op = *out = cvy_operation_new(device, "batchnorm", sizeof *op);
@@ -104,6 +124,7 @@ cvy_status cvy_batchnorm_create(cvy_device *device, const cvy_batchnorm_params *
               (double)params->eps);
   CVY_REQUIRE(!params->deferred || !params->residual, CVY_E_ARGUMENT,
               "batchnorm: deferred and with a residual: there is no output that it could be added to");
+  if (has_activation(params)) CVY_TRY(check_activation(params));
   op->params = *params, op->positions = (size_t)x->h * (size_t)x->w, op->vec = cvy_stream_vec(device, x->pitch);
   op->vecs = x->pitch / op->vec;
   op->c_lanes = op->base.capabilities->cpu_shaped ? 1 : cvy_stream_lanes(op->vecs, 16);
@@ -112,10 +133,12 @@ cvy_status cvy_batchnorm_create(cvy_device *device, const cvy_batchnorm_params *
   CVY_REQUIRE(partial_floats(op) + 2 * group_floats(op) <= UINT32_MAX, CVY_E_ARGUMENT,
               "batchnorm: the workspace for %d samples has %zu floats, more than 2^32-1", params->n_max,
               partial_floats(op) + 2 * group_floats(op));
-  const cvy_define defines[] = {{"VEC", op->vec}, {"C_LANES", op->c_lanes}, {"F_LANES", op->f_lanes}};
+  const cvy_define defines[] = {
+      {"VEC", op->vec}, {"C_LANES", op->c_lanes}, {"F_LANES", op->f_lanes}, {"KIND", (int)params->activation.kind}};
+  const int n_defines = has_activation(params) ? 4 : 3;
   for (int i = 0; i < N_KERNELS; i++)
     if ((!params->inference || i == APPLY || i == INFERENCE) && !(params->deferred && i == APPLY))
-      CVY_TRY(cvy_operation_kernel(op, "batchnorm", kernel_names[i], defines, 3, &op->kernels[i]));
+      CVY_TRY(cvy_operation_kernel(op, "batchnorm", kernel_names[i], defines, n_defines, &op->kernels[i]));
 fail:
   if (status != CVY_OK) cvy_batchnorm_destroy(out);
   return status;
@@ -210,7 +233,8 @@ static cvy_status apply(cvy_batchnorm *op, cvy_queue *queue, const partition *p,
                         cvy_buffer *gamma, cvy_buffer *beta, cvy_buffer *saved, cvy_buffer *y) {
   return CVY_LAUNCH(queue, op->kernels[APPLY], grid_of_parts(op, p), CVY_BUF(x), CVY_BUF(residual), CVY_BUF(gamma),
                     CVY_BUF(beta), CVY_BUF(saved), CVY_BUF(y), CVY_UINT((uint32_t)op->vecs), CUT_ARGS(p),
-                    CVY_INT(op->params.relu), CVY_INT(op->params.residual));
+                    CVY_INT(op->params.relu), CVY_INT(op->params.residual), CVY_FLOAT(op->params.activation.a),
+                    CVY_FLOAT(op->params.activation.b));
 }
 
 /* Arguments of bn_finish: the statistics' layout, the rows of a group, and the weights of the running values' terms. */
@@ -384,18 +408,22 @@ fail:
 
 cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, const cvy_batchnorm_backward_args *a) {
   cvy_status status = CVY_OK;
-  const bool relu = op->params.relu, residual = op->params.residual, deferred = op->params.deferred;
-  cvy_buffer *const y = relu && !deferred ? a->y : NULL, *const dresidual = residual ? a->dresidual : NULL;
+  const cvy_activation_params *const act = &op->params.activation;
+  const bool residual = op->params.residual, activates = op->params.relu || has_activation(&op->params);
+  const int pass = !activates ? PASS_ALL : residual ? PASS_Y : op->params.deferred ? PASS_AFFINE : PASS_VALUE;
+  cvy_buffer *const y = pass == PASS_Y ? a->y : NULL, *const beta = pass == PASS_VALUE ? a->beta : NULL,
+                    *const dresidual = residual ? a->dresidual : NULL;
   CVY_TRY(check_call(op, a->n, a->group_size, a->workspace));
   const partition p = cut(op, a->n, a->frozen ? 0 : a->group_size, op->block);
   CVY_REQUIRE(!a->frozen || !op->params.inference, CVY_E_ARGUMENT,
               "batchnorm: created for inference, without a backward pass");
   if (!a->frozen) CVY_TRY(check_groups(op, &p, a->accumulate, a->parts));
   CVY_TRY(check_tensor(op, "x", a->x, a->n));
-  if (relu && !deferred) CVY_TRY(check_tensor(op, "y", y, a->n));
+  if (pass == PASS_Y) CVY_TRY(check_tensor(op, "y", y, a->n));
   CVY_TRY(check_output(op, y, a->affine, a->n, p.n_groups));
   CVY_TRY(check_tensor(op, "dy", a->dy, a->n));
   CVY_TRY(check_channels(op, "gamma", a->gamma, 1));
+  if (pass == PASS_VALUE) CVY_TRY(check_channels(op, "beta", beta, 1));
   CVY_TRY(check_channels(op, "saved", a->saved, 2 * (size_t)p.n_groups));
   CVY_TRY(check_tensor(op, "dx", a->dx, a->n));
   if (residual) CVY_TRY(check_tensor(op, "dresidual", dresidual, a->n));
@@ -405,20 +433,21 @@ cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, const cvy
   if (trained) CVY_TRY(check_channels(op, "dgamma", a->dgamma, 1));
   if (trained) CVY_TRY(check_channels(op, "dbeta", a->dbeta, 1));
   /* If dresidual is wanted, the first pass stores dm in it, and the second one reads it instead of dy and y. */
-  const int mask = !relu ? MASK_NONE : deferred ? MASK_AFFINE : MASK_Y;
-  const bool add = residual && a->accumulate_dresidual, store = residual && !add && (relu || dresidual != a->dy);
+  const bool add = residual && a->accumulate_dresidual, store = residual && !add && (activates || dresidual != a->dy);
   if (trained || store)
     CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUMS], grid_of_parts(op, &p), CVY_BUF(a->x), CVY_BUF(y), CVY_BUF(a->dy),
-                       CVY_BUF(a->saved), CVY_BUF(a->affine), CVY_BUF(dresidual), CVY_BUF(a->workspace),
-                       CVY_UINT((uint32_t)op->vecs), CUT_ARGS(&p), CVY_INT(mask), CVY_INT(store)));
+                       CVY_BUF(a->gamma), CVY_BUF(beta), CVY_BUF(a->saved), CVY_BUF(a->affine), CVY_BUF(dresidual),
+                       CVY_BUF(a->workspace), CVY_UINT((uint32_t)op->vecs), CUT_ARGS(&p), CVY_INT(pass), CVY_INT(store),
+                       CVY_FLOAT(act->a), CVY_FLOAT(act->b)));
   const size_t coef_bytes = (size_t)coef_at(op) * (size_t)op->vec * sizeof(float);
   if (trained) CVY_TRY(backward_terms(op, queue, &p, a, coef_bytes));
   if (a->frozen) /* dx has no terms of the statistics */
     CVY_TRY(cvy_buffer_fill(queue, a->workspace, coef_bytes, 2 * (size_t)op->params.x.pitch * sizeof(float), 0));
   CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_APPLY], grid_of_parts(op, &p), CVY_BUF(a->x), CVY_BUF(y),
-                     CVY_BUF(store ? dresidual : a->dy), CVY_BUF(a->gamma), CVY_BUF(a->saved), CVY_BUF(a->affine),
-                     CVY_BUF(a->workspace), CVY_BUF(a->dx), CVY_BUF(dresidual), CVY_UINT((uint32_t)op->vecs),
-                     CUT_ARGS(&p), CVY_INT(store ? MASK_NONE : mask), CVY_INT(add), CVY_UINT(coef_at(op))));
+                     CVY_BUF(store ? dresidual : a->dy), CVY_BUF(a->gamma), CVY_BUF(beta), CVY_BUF(a->saved),
+                     CVY_BUF(a->affine), CVY_BUF(a->workspace), CVY_BUF(a->dx), CVY_BUF(dresidual),
+                     CVY_UINT((uint32_t)op->vecs), CUT_ARGS(&p), CVY_INT(store ? PASS_ALL : pass), CVY_INT(add),
+                     CVY_UINT(coef_at(op)), CVY_FLOAT(act->a), CVY_FLOAT(act->b)));
 fail:
   return status;
 }

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: MIT
- * Batch normalisation per channel over groups of samples, with what usually follows it in one pass: residual add, ReLU.
+ * Batch normalisation per channel over groups of samples, with what usually follows it in one pass: residual add, and
+ * an activation.
  *
  *   group g holds samples [g*group_size, min(n,(g+1)*group_size)); m_g = samples in it * H*W
  *   mean[g,c], var[g,c] (biased, /m_g) of x over the group;  invstd = 1/sqrt(var + eps)
- *   y = act( (x - mean)*invstd*gamma + beta  [+ residual] ),  act = ReLU if `relu`
+ *   y = act( (x - mean)*invstd*gamma + beta  [+ residual] ),  act: ReLU if `relu`, else `activation`, else nothing
  *   (Ioffe & Szegedy 2015, algorithm 1; statistics by per-image (mean, M2) pairs merged in sample order, Chan et al.
  *   1979: no E[x²]-E[x]².)
  * Running values (PyTorch's convention): new = (1-momentum)*old + momentum*S with S[0,c] = sum_g w_g*mean[g,c],
  *   S[1,c] = sum_g w_g*var[g,c]*m_g/(m_g-1), w_g = samples in the group / samples of the whole batch (all devices,
  *   all micro-batches).
  *   forward_training writes (or adds to) S; the owner of the running values applies it (update.h: cvy_update_running).
- * backward, dm = dy * (y > 0 if relu else 1):  dbeta = sum_n,g dm;  dgamma = sum dm*xhat;  xhat = (x-mean)*invstd
+ * backward, dm = dy * act'(its argument):
+ *   dbeta = sum_n,g dm;  dgamma = sum dm*xhat;  xhat = (x-mean)*invstd
  *   dx = gamma*invstd*(dm - mean_g(dm) - xhat*mean_g(dm*xhat));   dresidual = dm
  * Deferred: y is never made. Instead forward writes each group's affine, (3,pitch) floats: the mean, scale =
  *   gamma*invstd and shift = beta - low*scale, low the mean's digits below a float's (0 with `parts` below). An
  *   operation that needs y reads x and computes act(fma(x - mean, scale, shift)), as conv2d's load prologue does;
- *   backward finds ReLU's mask with the same operations. If the mean is much larger than the deviation, x - mean is
- *   exact: no digits are lost.
+ *   backward finds where ReLU passes with the same operations. If the mean is much larger than the deviation, x - mean
+ *   is exact: no digits are lost.
  * x, y, dx, dy, residual: (N,H,W,C), one pitch. gamma, beta, dgamma, dbeta: (pitch), zeros behind C.
  * saved: (G,2,pitch) = mean, invstd of each group, G = ceil(n/group_size); the caller passes forward's to backward.
  * S: (2,pitch). */
@@ -24,6 +26,7 @@
 #define CVY_OPS_BATCHNORM_H
 
 #include "src/cl/launch.h"
+#include "src/ops/activation.h"
 #include "src/ops/shape.h"
 
 typedef struct cvy_batchnorm_params {
@@ -31,8 +34,10 @@ typedef struct cvy_batchnorm_params {
   cvy_shape x;
   float eps; /* > 0 */
   bool relu, residual;
-  bool deferred;  /* y is never made; not with residual */
-  bool inference; /* only forward_inference is used */
+  cvy_activation_params activation; /* of the kind ReLU, as zeros are: none but `relu`. Else see cvy_batchnorm_takes;
+                                       c and pitch are not looked at */
+  bool deferred;                    /* y is never made; not with residual, nor with an activation */
+  bool inference;                   /* only forward_inference is used */
 } cvy_batchnorm_params;
 
 /* Several devices have a part of the batch each, and all need the statistics of the whole. A call then has one group,
@@ -49,6 +54,10 @@ typedef struct cvy_batchnorm_parts {
                         size_t write_bytes, size_t n_floats);
   void *user;
 } cvy_batchnorm_parts;
+
+/* Whether the operation can apply the activation: not ReLU, which is `relu`, and f(0) = 0. With a residual there is
+ * none. Pure. */
+bool cvy_batchnorm_takes(const cvy_activation_params *activation);
 
 typedef struct cvy_batchnorm cvy_batchnorm;
 cvy_status cvy_batchnorm_create(cvy_device *device, const cvy_batchnorm_params *params, cvy_batchnorm **out);
@@ -85,13 +94,15 @@ cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, 
 cvy_status cvy_batchnorm_forward_again(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, cvy_buffer *x,
                                        cvy_buffer *residual, cvy_buffer *gamma, cvy_buffer *beta, cvy_buffer *saved,
                                        cvy_buffer *y);
-/* y is forward's output (its sign is ReLU's mask; unused without relu and if deferred). dresidual: gets dm, may be dy's
- * own buffer (in place), NULL if !residual. accumulate_dresidual: adds instead (then not in place). dx may be dy's
- * buffer if dresidual is not. dgamma, dbeta (+)= when accumulate. frozen: behind forward_inference; mean and deviation
- * are constants, dx = gamma*invstd*dm, parts are not used, and dgamma and dbeta may both be NULL: not wanted. */
+/* y is forward's output, where ReLU lies behind a residual: its sign says where ReLU passes; else NULL is enough. beta:
+ * forward's; unused without an activation, behind a residual and if deferred: NULL is enough. dresidual: gets dm, may
+ * be dy's own buffer (in place), NULL if !residual. accumulate_dresidual: adds instead (then not in place). dx may be
+ * dy's buffer if dresidual is not. dgamma, dbeta (+)= when accumulate. frozen: behind forward_inference; mean and
+ * deviation are constants, dx = gamma*invstd*dm, parts are not used, and dgamma and dbeta may both be NULL: not
+ * wanted. */
 typedef struct cvy_batchnorm_backward_args {
   int n, group_size;
-  cvy_buffer *x, *y, *affine, *dy, *gamma, *saved;
+  cvy_buffer *x, *y, *affine, *dy, *gamma, *beta, *saved;
   cvy_buffer *dx, *dresidual;
   bool accumulate_dresidual;
   cvy_buffer *dgamma, *dbeta;

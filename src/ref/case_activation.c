@@ -30,8 +30,7 @@ static const case_calls calls = {"activation",
                                  {{"forward", CASE_BIT(X), CASE_BIT(Y), forward, NULL},
                                   {"backward", CASE_BIT(KEPT) | CASE_BIT(DY), CASE_BIT(DX), backward, NULL}}};
 
-/* |y error| and |f' error| are small multiples of these. */
-static double y_size(const cvy_activation_params *p, double x, double y) {
+double case_activation_y_size(const cvy_activation_params *p, double x, double y) {
   switch (p->kind) {
     case CVY_ACTIVATION_HARD_SIGMOID: return fmin(fabs((double)p->a * x) + fabs((double)p->b), 1e3);
     case CVY_ACTIVATION_HARD_SWISH: return fabs(x) * fmin(fabs(x) / 6 + 0.5, 2);
@@ -40,7 +39,7 @@ static double y_size(const cvy_activation_params *p, double x, double y) {
     default: return fabs(y);
   }
 }
-static double slope_size(const cvy_activation_params *p, double kept) {
+double case_activation_slope_size(const cvy_activation_params *p, double kept) {
   switch (p->kind) {
     case CVY_ACTIVATION_RELU:
     case CVY_ACTIVATION_CLIP: return 0;
@@ -82,8 +81,8 @@ void case_activation(activation_case *c, case_rng *r) {
   ref_activation_backward(p, n, kept64, dy64, dx->want);
   for (size_t i = 0; i < n; i++) {
     const double flushed = fmin(fabs(x64[i]), 1e3) * (double)(FLT_MIN / FLT_EPSILON);
-    y->bound[i] = isfinite(y->want[i]) ? y_size(p, x64[i], y->want[i]) + flushed : 0;
-    dx->bound[i] = fabs(dy64[i]) * slope_size(p, kept64[i]);
+    y->bound[i] = isfinite(y->want[i]) ? case_activation_y_size(p, x64[i], y->want[i]) + flushed : 0;
+    dx->bound[i] = fabs(dy64[i]) * case_activation_slope_size(p, kept64[i]);
   }
   case_add_old(dx);
   case_bound(y, 8);

@@ -5,7 +5,9 @@
  *             that
  *   xhat      <= mean's bound * invstd + |xhat| * invstd's
  *   dbeta     <= K*eps*sum|dm|                        dgamma <= K*eps*sum|dm*xhat| + 2e*invstd*sum|dm|
- * dx follows from its formula. A naive E[x²] - E[x]² is off by eps*mean²/var: a thousand times more than the bound
+ * dx follows from its formula. An activation adds its own error (case_activation.c) and passes what comes in by its
+ * largest slope; dm has that of its slope, whose argument the kernel computes from given values as this file does.
+ * A naive E[x²] - E[x]² is off by eps*mean²/var: a thousand times more than the bound
  * with CASE_FILL_OFFSET. */
 #include <float.h>
 #include <math.h>
@@ -87,6 +89,7 @@ static cvy_status backward(op_case *base, cvy_queue *queue, cvy_buffer *const *b
                                                                .affine = b[GIVEN_AFFINE],
                                                                .dy = b[DY],
                                                                .gamma = b[GAMMA],
+                                                               .beta = b[BETA],
                                                                .saved = b[GIVEN_SAVED],
                                                                .dx = b[DX],
                                                                .dresidual = b[DRESIDUAL],
@@ -147,7 +150,7 @@ static const case_calls calls = {
       inference, NULL},
      {"forward", BIT(X) | BIT(RESIDUAL) | BIT(GAMMA) | BIT(BETA) | BIT(STATS),
       BIT(Y) | BIT(SAVED) | BIT(S) | BIT(AFFINE), forward, after_forward},
-     {"backward", BIT(X) | BIT(GAMMA) | BIT(GIVEN_Y) | BIT(GIVEN_SAVED) | BIT(GIVEN_AFFINE) | BIT(DY),
+     {"backward", BIT(X) | BIT(GAMMA) | BIT(BETA) | BIT(GIVEN_Y) | BIT(GIVEN_SAVED) | BIT(GIVEN_AFFINE) | BIT(DY),
       BIT(DX) | BIT(DRESIDUAL) | BIT(DGAMMA) | BIT(DBETA), backward, after_backward}}};
 
 /* ---- truth ---- */
@@ -164,6 +167,16 @@ static void image_stats(batchnorm_case *c, const float *x) {
     stats[i / n * 2 * n + i % n] = (float)mean;
     stats[(i / n * 2 + 1) * n + i % n] = (float)squares;
   }
+}
+
+static bool has_activation(const batchnorm_case *c) { return c->p.activation.kind != CVY_ACTIVATION_RELU; }
+
+/* The bound of act(z), from that of z. */
+static double activated_bound(const batchnorm_case *c, double z, double y, double bound) {
+  const cvy_activation_params *const act = &c->p.activation;
+  if (!has_activation(c)) return bound;
+  const double steepest = act->kind == CVY_ACTIVATION_LEAKY_RELU ? fmax(1, fabs((double)act->a)) : 1.5;
+  return steepest * bound + 8 * eps * case_activation_y_size(act, z, y);
 }
 
 /* Moments from which bounds are made: of an element, or of the first of its group and channel. */
@@ -197,8 +210,9 @@ static void forward_truth(batchnorm_case *c, const double *x, const double *resi
     const moments m = moments_of(c, deviation, (size_t)group_of(c, i), k);
     const double xhat = (x[i] - m.mean) * m.invstd,
                  xhat_bound = m.mean_bound * m.invstd + fabs(xhat) * (m.invstd_rel + 2 * eps);
-    c->y_bound[i] = fabs(c->gamma[k]) * xhat_bound + tiny +
-                    2 * eps * (fabs(xhat * c->gamma[k]) + fabs(c->beta[k]) + (residual ? fabs(residual[i]) : 0));
+    const double bound = fabs(c->gamma[k]) * xhat_bound + tiny +
+                         2 * eps * (fabs(xhat * c->gamma[k]) + fabs(c->beta[k]) + (residual ? fabs(residual[i]) : 0));
+    c->y_bound[i] = activated_bound(c, xhat * c->gamma[k] + c->beta[k], c->y[i], bound);
   }
   for (size_t at = 0; at < c->groups * n; at++) {
     const size_t g = at / n, k = at % n;
@@ -212,7 +226,35 @@ static void forward_truth(batchnorm_case *c, const double *x, const double *resi
   }
 }
 
-static void backward_truth(batchnorm_case *c, const double *x, const double *dy, const unsigned char *mask) {
+/* By how much the activation passes the gradient, and the bound of that, from the values that the kernel has. */
+typedef struct slopes {
+  double *at, *bound;
+} slopes;
+
+static slopes make_slopes(batchnorm_case *c, const float *given_saved, const float *given_y,
+                          const float *given_affine) {
+  op_case *const base = &c->base;
+  const cvy_activation_params *const act = &c->p.activation;
+  const size_t n = (size_t)c->p.x.c;
+  const float *const x = base->tensors[X].data, *const gamma = base->tensors[GAMMA].data,
+                     *const beta = base->tensors[BETA].data,
+                     *const made = given_affine ? case_batchnorm_apply(c, given_affine) : given_y;
+  const slopes s = {case_doubles(&base->memory, c->size), case_doubles(&base->memory, c->size)};
+  for (size_t i = 0; i < c->size; i++) {
+    const float *const saved = given_saved + (size_t)group_of(c, i) * 2 * n + i % n;
+    const float z = made ? made[i] : fmaf((x[i] - saved[0]) * saved[n], gamma[i % n], beta[i % n]);
+    double kept = (double)z;
+    s.at[i] = 1;
+    if (c->p.relu) s.at[i] = z > 0;
+    if (!has_activation(c)) continue;
+    if (!cvy_activation_keeps_x(act)) ref_activation(act, 1, &kept, &kept);
+    ref_activation_backward(act, 1, &kept, &s.at[i], &s.at[i]);
+    s.bound[i] = 8 * eps * case_activation_slope_size(act, kept);
+  }
+  return s;
+}
+
+static void backward_truth(batchnorm_case *c, const double *x, const double *dy, slopes slope) {
   op_case *const base = &c->base;
   case_memory *const memory = &base->memory;
   const size_t n = (size_t)c->p.x.c, all = c->groups * n;
@@ -220,8 +262,8 @@ static void backward_truth(batchnorm_case *c, const double *x, const double *dy,
   double *const dx = base->tensors[DX].want, *const dx_bound = base->tensors[DX].bound,
                 *const dgamma_bound = base->tensors[DGAMMA].bound, *const dbeta_bound = base->tensors[DBETA].bound,
                 *const dm = case_doubles(memory, c->size);
-  ref_batchnorm_backward(&c->p, base->n, c->group_size, x, c->y, mask, dy, c->gamma, dx, dm, base->tensors[DGAMMA].want,
-                         base->tensors[DBETA].want);
+  ref_batchnorm_backward(&c->p, base->n, c->group_size, x, c->y, slope.at, dy, c->gamma, dx, dm,
+                         base->tensors[DGAMMA].want, base->tensors[DBETA].want);
   if (c->p.residual) memcpy(base->tensors[DRESIDUAL].want, dm, c->size * sizeof *dm);
   /* sums of each group first */
   double *const sum = case_doubles(memory, all), *const along = case_doubles(memory, all),
@@ -231,16 +273,17 @@ static void backward_truth(batchnorm_case *c, const double *x, const double *dy,
     for (size_t i = 0; i < c->size; i++) {
       const size_t g = (size_t)group_of(c, i), k = i % n, at = g * n + k;
       const double mean = saved[2 * g * n + k], invstd = saved[(2 * g + 1) * n + k], xhat = (x[i] - mean) * invstd,
-                   stored = eps * fabs(mean) * invstd;
+                   stored = eps * fabs(mean) * invstd, slope_error = slope.bound[i] * fabs(dy[i]);
       if (pass == 0) {
         sum[at] += dm[i];
         along[at] += dm[i] * xhat;
-        sum_bound[at] += CASE_NORM_SUM_ERROR * eps * fabs(dm[i]);
-        along_bound[at] += CASE_NORM_SUM_ERROR * eps * fabs(dm[i] * xhat) + stored * fabs(dm[i]);
+        sum_bound[at] += CASE_NORM_SUM_ERROR * eps * fabs(dm[i]) + slope_error;
+        along_bound[at] +=
+            CASE_NORM_SUM_ERROR * eps * fabs(dm[i] * xhat) + stored * fabs(dm[i]) + slope_error * fabs(xhat);
         counts[g] += k == 0;
       } else {
         const double a = sum[at] / counts[g], b = along[at] / counts[g],
-                     terms = 4 * eps * (fabs(dm[i]) + fabs(a) + 2 * fabs(xhat * b));
+                     terms = 4 * eps * (fabs(dm[i]) + fabs(a) + 2 * fabs(xhat * b)) + slope_error;
         dx_bound[i] = fabs(c->gamma[k]) * invstd *
                           (terms + (sum_bound[at] + fabs(xhat) * along_bound[at]) / counts[g] + stored * fabs(b)) +
                       tiny;
@@ -275,9 +318,9 @@ static void make_inference(batchnorm_case *c, case_rng *r, const double *x, cons
   for (size_t i = 0; i < c->size; i++) {
     const size_t k = i % n;
     const double scale = fabs(c->gamma[k] / sqrt((double)running[n + k] + (double)c->p.eps));
-    y->bound[i] = eps * (8 * scale * fabs(x[i] - (double)running[k]) + 2 * fabs(c->beta[k]) +
-                         (residual ? 2 * fabs(residual[i]) : 0)) +
-                  tiny;
+    const double along = (x[i] - (double)running[k]) * (c->gamma[k] < 0 ? -scale : scale);
+    const double bound = eps * (8 * fabs(along) + 2 * fabs(c->beta[k]) + (residual ? 2 * fabs(residual[i]) : 0)) + tiny;
+    y->bound[i] = activated_bound(c, along + c->beta[k], y->want[i], bound);
   }
   if (c->p.deferred) y->role = CASE_NONE;
 }
@@ -304,23 +347,21 @@ static void make_training(batchnorm_case *c, case_rng *r, const double *x, const
   const double *const saved = base->tensors[SAVED].want;
   float *const given_saved = case_in(base, GIVEN_SAVED, "given saved", 2 * c->groups, channels, pitch);
   for (size_t i = 0; i < 2 * c->groups * n; i++) given_saved[i] = (float)saved[i];
-  unsigned char *const mask = case_alloc(&base->memory, c->size, 1);
+  float *affine = NULL, *given_y = NULL;
   if (c->p.deferred) {
     y->role = CASE_NONE;
-    float *const affine = case_in(base, GIVEN_AFFINE, "given affine", 3 * c->groups, channels, pitch);
+    affine = case_in(base, GIVEN_AFFINE, "given affine", 3 * c->groups, channels, pitch);
     for (size_t at = 0; at < c->groups * n; at++) {
       float *const a = affine + at / n * 3 * n + at % n;
       a[0] = (float)saved[at / n * 2 * n + at % n];
       a[n] = (float)(c->gamma[at % n] * saved[(at / n * 2 + 1) * n + at % n]);
       a[2 * n] = (float)c->beta[at % n];
     }
-    const float *const made = case_batchnorm_apply(c, affine);
-    for (size_t i = 0; i < c->size; i++) mask[i] = made[i] > 0;
-  } else {
-    float *const given_y = case_in(base, GIVEN_Y, "given y", rows, channels, pitch);
-    for (size_t i = 0; i < c->size; i++) mask[i] = (given_y[i] = (float)y->want[i]) > 0;
-    if (!c->p.relu) base->tensors[GIVEN_Y].role = CASE_NONE;
+  } else if (c->p.relu && c->p.residual) {
+    given_y = case_in(base, GIVEN_Y, "given y", rows, channels, pitch);
+    for (size_t i = 0; i < c->size; i++) given_y[i] = (float)y->want[i];
   }
+  const slopes slope = make_slopes(c, given_saved, given_y, affine);
   case_out(base, DX, "dx", rows, channels, pitch)->lies_in = c->place == 1 ? 1 + DY : 0;
   if (c->p.residual) {
     case_tensor *const t =
@@ -331,7 +372,7 @@ static void make_training(batchnorm_case *c, case_rng *r, const double *x, const
   if (c->place) base->tensors[DY].role = CASE_INOUT;
   case_sum_out(base, DGAMMA, "dgamma", 1, channels, pitch, c->accumulate ? old_grad : NULL);
   case_sum_out(base, DBETA, "dbeta", 1, channels, pitch, c->accumulate ? old_grad : NULL);
-  backward_truth(c, x, case_values(base, DY), mask);
+  backward_truth(c, x, case_values(base, DY), slope);
   add_old(&base->tensors[DGAMMA]);
   add_old(&base->tensors[DBETA]);
   for (size_t i = 0; c->p.residual && c->accumulate_dresidual && i < c->size; i++)
@@ -373,6 +414,18 @@ void case_batchnorm(batchnorm_case *c, case_rng *r) {
   for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) base->tensors[shared[i]].shared = true;
 }
 
+cvy_activation_params case_activation_behind_norm(int number) {
+  static const struct {
+    cvy_activation_kind kind;
+    float a, b;
+  } all[] = {
+      {CVY_ACTIVATION_CLIP, 0, 6},          {CVY_ACTIVATION_SILU, 0, 0},     {CVY_ACTIVATION_HARD_SWISH, 0, 0},
+      {CVY_ACTIVATION_GELU, 0, 0},          {CVY_ACTIVATION_TANH, 0, 0},     {CVY_ACTIVATION_GELU_TANH, 0, 0},
+      {CVY_ACTIVATION_LEAKY_RELU, 0.1f, 0}, {CVY_ACTIVATION_CLIP, -0.5f, 1}, {CVY_ACTIVATION_LEAKY_RELU, -0.25f, 0}};
+  const int at = number % (int)(sizeof all / sizeof *all);
+  return (cvy_activation_params){.kind = all[at].kind, .a = all[at].a, .b = all[at].b};
+}
+
 batchnorm_case case_batchnorm_random(case_rng *r, int number) {
   const int i = number, channels = case_edge(r, 16, 70), n = case_int(r, 1, 9);
   batchnorm_case c = {.base.n = n, .stats = i % 3 == 0, .accumulate = i % 5 == 0};
@@ -385,6 +438,10 @@ batchnorm_case case_batchnorm_random(case_rng *r, int number) {
   c.p.x.h = case_edge(r, 4, 17), c.p.x.w = case_edge(r, 4, 17);
   c.p.relu = case_int(r, 0, 1), c.p.residual = case_int(r, 0, 1);
   c.p.deferred = !c.p.residual && case_int(r, 0, 1);
+  if (!c.p.residual && !c.p.deferred && i % 4 != 1) {
+    c.p.relu = false;
+    c.p.activation = case_activation_behind_norm(i / 4);
+  }
   c.group_size = i % 2 ? 0 : case_int(r, 1, n + 2);
   const int size = c.group_size == 0 || c.group_size > n ? n : c.group_size, last = n - (n - 1) / size * size;
   if (last * c.p.x.h * c.p.x.w < 2) c.p.x.h = 2;

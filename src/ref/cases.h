@@ -40,6 +40,9 @@ typedef struct activation_case {
   bool y_in_x, dx_in_dy, accumulate;
 } activation_case;
 void case_activation(activation_case *c, case_rng *r);
+/* |y error| and |f' error| are small multiples of these times FLT_EPSILON. */
+double case_activation_y_size(const cvy_activation_params *p, double x, double y);
+double case_activation_slope_size(const cvy_activation_params *p, double kept);
 
 /* n rows of call; its buffers are the case's. */
 typedef struct channels_case {
@@ -171,6 +174,8 @@ typedef struct batchnorm_case {
 } batchnorm_case;
 void case_batchnorm(batchnorm_case *c, case_rng *r);
 batchnorm_case case_batchnorm_random(case_rng *r, int number);
+/* Those that cvy_batchnorm_takes, in turns. */
+cvy_activation_params case_activation_behind_norm(int number);
 /* How many samples are enough for a check: 2, of small images more, since a gradient through statistics of fewer than
  * 8 values is mostly rounding. */
 int case_batchnorm_few(const cvy_shape *x);

@@ -33,11 +33,11 @@ void ref_batchnorm_forward(const cvy_batchnorm_params *p, int n, int group_size,
                            double *s);
 void ref_batchnorm_inference(const cvy_batchnorm_params *p, int n, const double *x, const double *residual,
                              const double *gamma, const double *beta, const double *running, double *y);
-/* mask: N*H*W*C bytes, 1 where the gradient passes the ReLU (so that a device's own mask can be used), NULL: y > 0
- * from y. */
+/* slope: N*H*W*C, by how much the activation passes the gradient (so that a device's own mask can be used), NULL: of
+ * ReLU, y > 0 from y. */
 void ref_batchnorm_backward(const cvy_batchnorm_params *p, int n, int group_size, const double *x, const double *y,
-                            const unsigned char *mask, const double *dy, const double *gamma, double *dx,
-                            double *dresidual, double *dgamma, double *dbeta);
+                            const double *slope, const double *dy, const double *gamma, double *dx, double *dresidual,
+                            double *dgamma, double *dbeta);
 /* The same where mean and deviation are constants: running, (2,C). */
 void ref_batchnorm_backward_fixed(const cvy_batchnorm_params *p, int n, const double *x, const double *y,
                                   const double *dy, const double *gamma, const double *running, double *dx,

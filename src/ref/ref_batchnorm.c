@@ -15,7 +15,11 @@ static group_range samples_of(int g, int n, int group_size) {
   return (group_range){first, last < n ? last : n};
 }
 
-static double activate(const cvy_batchnorm_params *p, double v) { return p->relu && v <= 0 ? 0 : v; }
+static double activate(const cvy_batchnorm_params *p, double v) {
+  if (p->activation.kind == CVY_ACTIVATION_RELU) return p->relu && v <= 0 ? 0 : v;
+  ref_activation(&p->activation, 1, &v, &v);
+  return v;
+}
 
 /* Mean and biased variance of channel c over the group's samples. */
 static void moments(const cvy_batchnorm_params *p, group_range r, int c, const double *x, double *mean, double *var) {
@@ -73,8 +77,8 @@ void ref_batchnorm_inference(const cvy_batchnorm_params *p, int n, const double 
 }
 
 void ref_batchnorm_backward(const cvy_batchnorm_params *p, int n, int group_size, const double *x, const double *y,
-                            const unsigned char *mask, const double *dy, const double *gamma, double *dx,
-                            double *dresidual, double *dgamma, double *dbeta) {
+                            const double *slope, const double *dy, const double *gamma, double *dx, double *dresidual,
+                            double *dgamma, double *dbeta) {
   const int size = group_size > 0 && group_size < n ? group_size : n, channels = p->x.c;
   const size_t positions = (size_t)p->x.h * (size_t)p->x.w;
   for (int c = 0; c < channels; c++) dgamma[c] = dbeta[c] = 0;
@@ -89,8 +93,7 @@ void ref_batchnorm_backward(const cvy_batchnorm_params *p, int n, int group_size
       for (int pass = 0; pass < 2; pass++) /* sums, then what needs them */
         for (size_t i = begin; i < end; i++) {
           const size_t at = i * (size_t)channels + (size_t)c;
-          const bool passes = !p->relu || (mask ? mask[at] != 0 : y[at] > 0);
-          const double dm = passes ? dy[at] : 0, xhat = (x[at] - mean) * invstd;
+          const double dm = (slope ? slope[at] : !p->relu || y[at] > 0) * dy[at], xhat = (x[at] - mean) * invstd;
           if (pass == 0) {
             sum += dm;
             sum_xhat += dm * xhat;

@@ -171,7 +171,8 @@ static void paper_backward_reads(const paper *m, const cvy_net *net, const cvy_u
   if (u->kind == CVY_UNIT_MUL && m->wanted[u->x[0]]) read_value(m, u->x[1]);
   if (!u->frozen) read_source(m, u);
   if (u->deferred) paper_read(m, u->affine, AFFINE + number);
-  if (u->kind == CVY_UNIT_RELU || (u->relu && !u->deferred && !relu_pool) || u->kind == CVY_UNIT_SOFTMAX || max ||
+  const bool by_x_alone = u->kind == CVY_UNIT_BATCHNORM && u->x[1] < 0;
+  if (u->kind == CVY_UNIT_RELU || (u->relu && !by_x_alone && !relu_pool) || u->kind == CVY_UNIT_SOFTMAX || max ||
       (activation && !by_x))
     read_value(m, u->y);
   if (u->kind == CVY_UNIT_BATCHNORM) paper_read(m, u->saved, SAVED + number);

@@ -15,11 +15,12 @@ static void run_case(check_device *d, case_rng *r, batchnorm_case *c) {
 
 static bool named(check_device *d, const batchnorm_case *k, int number) {
   return check_case(d,
-                    "bn number=%d n=%d h=%d w=%d c=%d pitch=%d group=%d batch=%d relu=%d residual=%d deferred=%d "
+                    "bn number=%d n=%d h=%d w=%d c=%d pitch=%d group=%d batch=%d relu=%d act=%d residual=%d "
+                    "deferred=%d "
                     "stats=%d accumulate=%d,%d place=%d fill=%d",
                     number, k->base.n, k->p.x.h, k->p.x.w, k->p.x.c, k->p.x.pitch, k->group_size, k->batch, k->p.relu,
-                    k->p.residual, k->p.deferred, k->stats, k->accumulate, k->accumulate_dresidual, k->place,
-                    (int)k->fill);
+                    (int)k->p.activation.kind, k->p.residual, k->p.deferred, k->stats, k->accumulate,
+                    k->accumulate_dresidual, k->place, (int)k->fill);
 }
 
 static void test_shapes(check_device *d) {
@@ -69,6 +70,7 @@ static void test_inference(check_device *d) {
     p->x.h = case_edge(&r, 4, 17), p->x.w = case_edge(&r, 4, 17);
     p->n_max = k.batch = k.base.n, p->eps = 1e-3f, p->relu = i % 2, p->residual = i % 4 > 1;
     p->inference = i % 3 != 0;
+    if (!p->relu && !p->residual) p->activation = case_activation_behind_norm(i / 4);
     if (!check_case(d, "inference number=%d n=%d h=%d w=%d c=%d pitch=%d in_place=%d", i, k.base.n, p->x.h, p->x.w,
                     p->x.c, p->x.pitch, k.y_in_x))
       continue;
@@ -177,6 +179,16 @@ static void test_arguments(check_device *d) {
   check_fails(cvy_batchnorm_create(d->cl, &p, &op), CVY_E_ARGUMENT, "1x2x17 with pitch 16");
   p = good, p.eps = 0;
   check_fails(cvy_batchnorm_create(d->cl, &p, &op), CVY_E_ARGUMENT, "eps 0");
+  p = good, p.activation = (cvy_activation_params){.kind = CVY_ACTIVATION_SILU};
+  check_fails(cvy_batchnorm_create(d->cl, &p, &op), CVY_E_ARGUMENT, "silu behind it and a residual");
+  p.residual = false, p.relu = true;
+  check_fails(cvy_batchnorm_create(d->cl, &p, &op), CVY_E_ARGUMENT, "silu behind it and ReLU");
+  p.relu = false, p.deferred = true;
+  check_fails(cvy_batchnorm_create(d->cl, &p, &op), CVY_E_ARGUMENT, "silu behind it and deferred");
+  p.deferred = false, p.activation.kind = CVY_ACTIVATION_SIGMOID;
+  check_fails(cvy_batchnorm_create(d->cl, &p, &op), CVY_E_ARGUMENT, "sigmoid behind it makes something else of 0");
+  p.activation = (cvy_activation_params){.kind = CVY_ACTIVATION_CLIP, .a = 2, .b = 1};
+  check_fails(cvy_batchnorm_create(d->cl, &p, &op), CVY_E_ARGUMENT, "parameters 2 and 1");
   p = good, p.x.h = 1 << 27;
   check_fails(cvy_batchnorm_create(d->cl, &p, &op), CVY_E_ARGUMENT, "2^31-1");
   assert_null(op);

@@ -151,11 +151,11 @@ static void run_case(check_device *d, case_rng *r, const parts_case *k) {
       check_fail(d, "running variance of channel %zu is %.9g, not %.9g", j, (double)s[c + j], var);
   }
 
-  unsigned char *const mask = (unsigned char *)check_floats(d, w.size);
-  for (size_t i = 0; i < w.size; i++) mask[i] = y[i] > 0;
+  double *const slope = check_doubles(d, w.size);
+  for (size_t i = 0; i < w.size; i++) slope[i] = !k->p.relu || y[i] > 0;
   double *const want_dx = check_doubles(d, w.size), *const want_dm = check_doubles(d, w.size),
                 *const want_dgamma = check_doubles(d, c), *const want_dbeta = check_doubles(d, c);
-  ref_batchnorm_backward(&k->p, k->batch, 0, check_to_doubles(d, w.x, w.size), w.y, mask,
+  ref_batchnorm_backward(&k->p, k->batch, 0, check_to_doubles(d, w.x, w.size), w.y, slope,
                          check_to_doubles(d, values(&w, "dy"), w.size), w.gamma, want_dx, want_dm, want_dgamma,
                          want_dbeta);
   for (int turn = 0; turn < 2; turn++)
@@ -170,6 +170,7 @@ static void run_case(check_device *d, case_rng *r, const parts_case *k) {
                                                                      .affine = p->y ? NULL : p->affine->cl,
                                                                      .dy = p->dy->cl,
                                                                      .gamma = gamma->cl,
+                                                                     .beta = beta->cl,
                                                                      .saved = p->saved->cl,
                                                                      .dx = p->dx->cl,
                                                                      .dresidual = p->dm ? p->dm->cl : NULL,

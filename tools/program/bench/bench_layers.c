@@ -17,10 +17,10 @@ static cvy_status bench_norm(bench_rows *rows, bench_device *device, const bench
   const double x = floats_of(&p->x, p->n_max), more = p->residual ? x : 0;
   const int few = at_most(p->n_max, case_batchnorm_few(&p->x));
   const bool rounding = few * p->x.h * p->x.w < 8; /* mostly, in this batch */
-  const bench_pass passes[] = {
-      {0, "inference", x + more, x, .in_step = false},
-      {1, "forward", x + more, x, .in_step = true},
-      {2, "backward", x * (p->relu ? 3 : 2), x + more, .in_step = true, .error_bound = rounding ? 1 : 0}};
+  const bench_pass passes[] = {{0, "inference", x + more, x, .in_step = false},
+                               {1, "forward", x + more, x, .in_step = true},
+                               {2, "backward", x * (p->relu && p->residual ? 3 : 2), x + more, .in_step = true,
+                                .error_bound = rounding ? 1 : 0}};
   case_rng r = case_rng_make(1, 0);
   batchnorm_case c = {.base.n = few, .p = *p, .stats = stats, .place = p->residual ? 2 : 0};
   c.batch = c.base.n;
@@ -210,14 +210,15 @@ cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *ne
   int used = snprintf(what.shape, sizeof what.shape, "n%dh%dw%dc%d", n, x->h, x->w, x->c);
   const bool residual = unit->x[1] >= 0, relu = unit->relu;
   switch (unit->kind) {
-    case CVY_UNIT_BATCHNORM:
-      snprintf(what.shape + used, sizeof what.shape - (size_t)used, "%s%s", residual ? "+add" : "",
-               relu ? "+relu" : "");
-      status = bench_norm(
-          rows, device, &what,
-          &(cvy_batchnorm_params){.n_max = n, .x = *x, .eps = layer->eps, .relu = relu, .residual = residual},
-          unit->stats >= 0);
+    case CVY_UNIT_BATCHNORM: {
+      cvy_batchnorm_params params = {.n_max = n, .x = *x, .eps = layer->eps, .relu = relu, .residual = residual};
+      if (unit->activation >= 0) params.activation = net->layers[unit->activation].activation;
+      snprintf(what.shape + used, sizeof what.shape - (size_t)used, "%s%s%s%s", residual ? "+add" : "",
+               relu ? "+relu" : "", unit->activation >= 0 ? "+" : "",
+               unit->activation >= 0 ? cvy_activation_name(params.activation.kind) : "");
+      status = bench_norm(rows, device, &what, &params, unit->stats >= 0);
       break;
+    }
     case CVY_UNIT_POOL:
       snprintf(what.shape + used, sizeof what.shape - (size_t)used, "r%ds%dp%d%s%s", layer->kernel[0], layer->stride[0],
                layer->pad[0], layer->kind == CVY_LAYER_MAXPOOL ? "max" : "avg", relu ? "+relu" : "");

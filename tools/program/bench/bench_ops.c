@@ -215,6 +215,8 @@ static bool same_unit(const cvy_net *net, const cvy_unit *a, const cvy_unit *b) 
   return a->kind == b->kind && a->relu == b->relu && (a->x[1] >= 0) == (b->x[1] >= 0) &&
          (a->stats >= 0) == (b->stats >= 0) && (a->dx[0] == CVY_GRADIENT_NONE) == (b->dx[0] == CVY_GRADIENT_NONE) &&
          a->spread == b->spread && a->channel == b->channel && a->more == b->more && memcmp(xa, xb, sizeof *xa) == 0 &&
+         (a->activation >= 0) == (b->activation >= 0) &&
+         (a->activation < 0 || cvy_layer_alike(&net->layers[a->activation], &net->layers[b->activation])) &&
          cvy_layer_alike(&net->layers[a->layer], &net->layers[b->layer]);
 }
 

@@ -31,19 +31,19 @@ static void conv_run(selftest *t, const char *model, const cvy_conv2d_params *p,
 
 /* ---- batch normalisation ---- */
 
-static void norm_run(selftest *t, const char *model, const cvy_layer *layer, bool relu, bool residual, bool deferred) {
-  const bool groups = residual || deferred;
+/* p has relu, residual and activation of what lies behind the layer, or deferred. */
+static void norm_run(selftest *t, const char *model, const cvy_layer *layer, cvy_batchnorm_params p) {
+  const bool groups = p.residual || p.deferred;
   /* a group and half a one, as of ghost:2 */
   const int group = case_batchnorm_few(&layer->shape), n = group + group / 2;
   case_rng r = case_rng_make(1, 0);
-  batchnorm_case c = {
-      .base.n = n,
-      .p = {.n_max = n, .x = layer->shape, .eps = layer->eps, .relu = relu, .residual = residual, .deferred = deferred},
-      .group_size = groups ? group : 0,
-      .batch = n};
+  p.n_max = n, p.x = layer->shape, p.eps = layer->eps;
+  batchnorm_case c = {.base.n = n, .p = p, .group_size = groups ? group : 0, .batch = n};
+  const bool activates = p.activation.kind != CVY_ACTIVATION_RELU;
   case_batchnorm(&c, &r);
-  selftest_op(t, &c.base, "%s %dx%dx%d%s%s%s, group of %d", model, c.p.x.h, c.p.x.w, c.p.x.c, residual ? ", add" : "",
-              relu ? ", relu" : "", deferred ? ", deferred" : "", groups ? group : n);
+  selftest_op(t, &c.base, "%s %dx%dx%d%s%s%s%s%s, group of %d", model, p.x.h, p.x.w, p.x.c, p.residual ? ", add" : "",
+              p.relu ? ", relu" : "", activates ? ", " : "", activates ? cvy_activation_name(p.activation.kind) : "",
+              p.deferred ? ", deferred" : "", groups ? group : n);
 }
 
 /* ---- pooling ---- */
@@ -112,10 +112,10 @@ static void layer_run(selftest *t, const char *model, const cvy_net *net, int i)
       break;
     }
     case CVY_LAYER_BATCHNORM:
-      norm_run(t, model, l, false, false, false);
-      norm_run(t, model, l, true, false, false);
-      norm_run(t, model, l, true, true, false);
-      norm_run(t, model, l, true, false, true);
+      norm_run(t, model, l, (cvy_batchnorm_params){0});
+      norm_run(t, model, l, (cvy_batchnorm_params){.relu = true});
+      norm_run(t, model, l, (cvy_batchnorm_params){.relu = true, .residual = true});
+      norm_run(t, model, l, (cvy_batchnorm_params){.relu = true, .deferred = true});
       break;
     case CVY_LAYER_MAXPOOL:
     case CVY_LAYER_AVGPOOL: {
@@ -138,6 +138,8 @@ static void layer_run(selftest *t, const char *model, const cvy_net *net, int i)
       cvy_activation_params p = l->activation;
       p.c = l->shape.c, p.pitch = l->shape.pitch;
       selftest_activation(t, of, l->shape.h * l->shape.w, &p);
+      if (net->layers[l->input[0]].kind == CVY_LAYER_BATCHNORM && cvy_batchnorm_takes(&p))
+        norm_run(t, model, &net->layers[l->input[0]], (cvy_batchnorm_params){.activation = p});
       break;
     }
     case CVY_LAYER_CONCAT: concat_run(t, of, net, i); break;
