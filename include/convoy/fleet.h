@@ -39,6 +39,9 @@ cvy_status cvy_fleet_meet(const cvy_fleet_params *params, cvy_fleet **out);
  * another MPI · CVY_E_IO: not all processes connected; MPI still waits for them in a thread of its own, so this process
  * must end · CVY_E_ARGUMENT: wrong environment · CVY_E_MEMORY. */
 cvy_status cvy_fleet_meet_started(double wait_seconds, cvy_fleet **out);
+/* True if cvy_fleet_meet_started has failed and left a thread inside MPI. The process must then end by _exit: exit()
+ * would take away what that thread still uses. From any thread. */
+bool cvy_fleet_abandoned(void);
 
 /* Number of processes that an MPI launcher has started, this one included; 1: alone, or the environment is wrong. */
 int cvy_fleet_started(void);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Connecting the nodes of a fleet (convoy/fleet.h). */
+#include "src/link/mpi_link.h"
 #include "src/link/mpi_open.h"
 #include "src/link/tcp.h"
 #include "src/link/tcp_key.h"
@@ -51,6 +52,8 @@ cvy_status cvy_fleet_meet_started(double wait_seconds, cvy_fleet **out) {
 fail:
   return status;
 }
+
+bool cvy_fleet_abandoned(void) { return cvy_mpi_link_abandoned(); }
 
 int cvy_fleet_started(void) {
   cvy_started started;

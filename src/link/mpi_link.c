@@ -3,6 +3,7 @@
 #include "src/link/mpi_link.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -284,6 +285,10 @@ static void await_start(cvy_mpi_link *l, const cvy_started *started, double wait
   }
 }
 
+static atomic_bool abandoned; /* a thread was left inside MPI */
+
+bool cvy_mpi_link_abandoned(void) { return atomic_load(&abandoned); }
+
 cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, const cvy_started *started_by, double wait_seconds,
                                cvy_link **out) {
   static const cvy_link_fns fns = {.send = mpi_send,
@@ -313,6 +318,7 @@ cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, const cvy_started *st
   cvy_mutex_unlock(&l->lock);
   if (!running) {
     l = NULL;
+    atomic_store(&abandoned, true);
     CVY_FAIL(CVY_E_IO,
              "MPI has not started within %g s: of the %d processes that %s started, one has ended before, hangs, or "
              "does not run convoy; --no-fleet: this process alone",

@@ -8,10 +8,11 @@
 #include "src/link/started.h"
 
 /* Starts MPI and waits so many seconds at most until all processes have; a warning says so when that takes long.
- * `calls` is borrowed for the life of the
- * process: MPI cannot be started a second time. CVY_E_UNSUPPORTED: MPI fails (logged). CVY_E_IO: a process is missing;
- * the thread that waits for it goes on. CVY_E_MEMORY. */
+ * `calls` is borrowed for the life of the process: MPI cannot be started a second time. CVY_E_UNSUPPORTED: MPI fails
+ * (logged). CVY_E_IO: a process is missing; the thread that waits for it goes on. CVY_E_MEMORY. */
 cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, const cvy_started *started, double wait_seconds,
                                cvy_link **out);
+/* True if such a thread goes on. From any thread. */
+bool cvy_mpi_link_abandoned(void);
 
 #endif

@@ -56,7 +56,8 @@ int main(int argc, char **argv) {
   signals_start();
   program_log_start();
   const int code = program_end(run(argc, argv));
-  /* exit() may wait for threads inside a hung driver; program_end has flushed stdout */
-  if (cvy_devices_abandoned() > 0) _exit(code);
+  /* exit() would wait for threads inside a hung driver, and take away what a thread inside MPI still uses; program_end
+   * has flushed stdout */
+  if (cvy_devices_abandoned() > 0 || cvy_fleet_abandoned()) _exit(code);
   return code;
 }

@@ -30,22 +30,25 @@ static double now(void) {
 
 static double met_first; /* time of the first fleet_meet; 0: not called yet */
 
-/* Above 0, which means the library's default. */
-static double time_left(const fleet_options *o) { return fmax(0.01, o->wait - (now() - met_first)); }
+/* The whole of it the first time, so that messages have the number that was asked for. Above 0, which means the
+ * library's default. */
+static double time_left(const fleet_options *o) {
+  if (met_first != 0) return fmax(0.01, o->wait - (now() - met_first));
+  met_first = now();
+  return o->wait;
+}
 
 int fleet_meet(const fleet_options *o, bool quiet, cvy_fleet **out) {
   cvy_status status = CVY_OK;
   *out = NULL;
   if (o->none) return EXIT_DONE;
-  if (met_first == 0) met_first = now();
+  const double left = time_left(o);
   program_hear_of_waiting(!quiet);
   if (o->nodes)
-    status = cvy_fleet_meet(&(cvy_fleet_params){.nodes = o->nodes,
-                                                .node = (int)o->node,
-                                                .port = (int)o->port,
-                                                .key_file = o->key,
-                                                .wait_seconds = time_left(o)},
-                            out);
+    status = cvy_fleet_meet(
+        &(cvy_fleet_params){
+            .nodes = o->nodes, .node = (int)o->node, .port = (int)o->port, .key_file = o->key, .wait_seconds = left},
+        out);
   else status = cvy_fleet_meet_started(o->wait, out);
   program_hear_of_waiting(false);
   if (*out && !cvy_fleet_is_head(*out)) program_speak_as(cvy_fleet_name(*out, cvy_fleet_rank(*out)));
