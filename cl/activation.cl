@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Activations other than ReLU and their gradients (ops/activation.h), y = f(x), dx (+)= dy * f'(kept).
  *
- *   KIND        as activation_value.clh has it
+ *   KIND        see activation_value.clh
  *   MASKED  [0] 1: f(0) is not 0 and rows have padding, which gets zeros
  * n: vectors of VEC floats. A row has `columns` floats in use. x and y, dy and dx may be one buffer: not `restrict`; every
  * element is read before the same element is written, by the same work-item.

@@ -5,8 +5,9 @@
  *                       1979), var = M2/m, invstd = 1/sqrt(var + eps); terms w*mean and w*var*m/(m-1) of the running
  *                       values
  *   bn_inference        mean and invstd from the running values
- * If y is never made (deferred), both also write the affine: mean, scale = gamma*invstd and shift = beta - low*scale,
- * with which y's readers compute fma(x - mean, scale, shift); low: the mean's rounding error, its digits below a float's.
+ * If y is deferred (never stored), bn_finish also writes the affine, and bn_inference writes it instead: mean, scale
+ * = gamma*invstd and shift = beta - low*scale. y's readers compute fma(x - mean, scale, shift). low: the rounding
+ * error of the mean (0 in bn_inference).
  *   bn_apply            y = act((x - mean)*invstd*gamma + beta [+ residual])
  *   bn_backward_sums    a part's sum dm and sum dm*(x - mean), dm = dy * act'; may store dm
  *   bn_backward_finish  parts → group: a = sum dm / m, b = sum dm*(x-mean) * invstd² / m; terms sum dm and
@@ -21,10 +22,11 @@
  * fewer), cut into `parts` parts of `block` positions, wherever images begin or end. So one large image gives as many
  * parts as many small ones. The last parts of the last group may be empty. Per-image statistics of a convolution are
  * parts with block = H*W.
- *   KIND     not defined: act is nothing or ReLU, as arguments say; else one of activation_value.clh, with its a and b
+ *   KIND     not defined: act is the identity or ReLU, chosen by an argument; else one of activation_value.clh, with
+ *            its a and b
  *   VEC      floats per vector; vecs = pitch / VEC
  *   C_LANES  neighbouring vectors per SIMT work-group, divides vecs
- *   F_LANES  the same in the finish kernels, which have many parts to go through and few channels
+ *   F_LANES  the same in the finish kernels, which loop over many parts and have few channels
  * partial: (groups*parts, 2, pitch) · saved, terms, coef: (groups, 2, pitch) · a buffer may be passed as several of
  * these with offsets. Order of sums: positions of a part, or of one work-item row of it, in order; rows by a tree;
  * parts in order; groups in order.
@@ -67,18 +69,18 @@ static inline floatv live(const floatv v, const uint c, const uint channels) {
 #endif
 }
 
-/* act and its gradient. Where the gradient comes from:
- *   PASS_ALL     there is no activation, or dm was stored
- *   PASS_Y       from y, which is read: ReLU behind a residual
- *   PASS_AFFINE  from the value that readers of a y that was never made compute from d = x - mean, as conv2d's load
- *                prologue does
- *   PASS_VALUE   from the value that bn_apply computes, without a residual */
+/* The activation and its gradient. The value that decides whether the gradient passes:
+ *   PASS_ALL     none: there is no activation, or dm was stored
+ *   PASS_Y       y, which is read: ReLU after a residual
+ *   PASS_AFFINE  the value that readers of a deferred y compute from d = x - mean, as conv2d's load prologue does
+ *   PASS_VALUE   the value that bn_apply computes without a residual */
 #define PASS_ALL 0
 #define PASS_Y 1
 #define PASS_AFFINE 2
 #define PASS_VALUE 3
 
-/* Of a vector of channels: VALUE has invstd, gamma and beta, AFFINE two of these: scale and shift. */
+/* Coefficients of a vector of channels. PASS_VALUE: invstd, gamma (in scale), beta (in shift). PASS_AFFINE: scale,
+ * shift. */
 typedef struct pass_terms { floatv invstd, scale, shift; } pass_terms;
 
 #ifdef KIND
@@ -106,7 +108,7 @@ static inline floatv passed(const floatv dy, global const floatv *y, const size_
 #endif
 }
 
-/* The terms of vector c of a group. */
+/* Coefficients of vector c of a group. */
 static inline pass_terms terms_of(global const floatv *saved, global const floatv *affine,
                                   global const floatv *gamma, global const floatv *beta, const size_t group,
                                   const uint vecs, const uint c, const int pass) {
@@ -124,9 +126,9 @@ static inline pass_terms terms_of(global const floatv *saved, global const float
 
 #if CVY_CPU
 
-#define N_BLOCK 4   /* vectors taken at a time: 256 bytes in a row, and independent sums */
+#define N_BLOCK 4   /* vectors taken at a time: 256 contiguous bytes, and independent sums */
 
-/* The same for `count` = N_BLOCK or 1 vectors from c on, a constant after inlining. */
+/* bn_stats of a part for `count` = N_BLOCK or 1 vectors from c on; `count` is a constant after inlining. */
 CVY_ALWAYS_INLINE void part_stats(global const floatv *x, global floatv *to, const part_range r,
                               const uint vecs, const uint c, const int count) {
   floatv first[N_BLOCK], sum[N_BLOCK], squares[N_BLOCK];
@@ -265,7 +267,7 @@ CVY_KERNEL bn_backward_apply(global const floatv *restrict x, global const float
 
 #define ROWS (LOCAL / C_LANES)
 
-/* Sum over the work-items of the same column of a group that is LOCAL / lanes rows high; every row gets it. */
+/* Sums v over the work-items of a column; the work-group has LOCAL / lanes rows. Every row gets the result. */
 static inline floatv tree_sum(const floatv v, const int lanes, local floatv *scratch) {
   const int item = get_local_id(0);
   scratch[item] = v;
@@ -279,7 +281,8 @@ static inline floatv tree_sum(const floatv v, const int lanes, local floatv *scr
   return sum;
 }
 
-/* Work-item → vector c of part `part`, work-item row t. The number of a work-group has 64 bits, where a division is a long subroutine. */
+/* Maps a work-item to vector c of part `part` and to work-item row t. get_group_id has 64 bits, and a 64-bit
+ * division is a long subroutine: `place` has 32. */
 #define PLACE                                                                                                  \
   const int item = get_local_id(0), t = item / C_LANES;                                                        \
   const uint place = get_group_id(0), chunks = vecs / C_LANES, part = place / chunks, group = part / parts;    \
@@ -400,8 +403,8 @@ CVY_KERNEL bn_backward_apply(global const floatv *restrict x, global const float
 
 #endif
 
-/* inv_rows, weight (of the mean) and weight_var: of a whole group, and *_last of the last one. to0/to1: S if there is
- * one group, else terms; group 0 is added to the old values if `accumulate`. */
+/* inv_rows, weight (of the mean) and weight_var belong to a full group, *_last to the last group. to: S if there
+ * is one group, else terms; the results are added to the old values if `accumulate`. */
 CVY_KERNEL bn_finish(global const floatv *partial, global const floatv *restrict gamma,
                      global const floatv *restrict beta, global floatv *restrict saved, global floatv *restrict affine,
                      global floatv *to, const uint vecs, const uint channels, const uint rows, const uint group_rows,
@@ -449,7 +452,7 @@ CVY_KERNEL bn_finish(global const floatv *partial, global const floatv *restrict
   }
 }
 
-/* dbeta_to[beta_at…], dgamma_to[gamma_at…]: the gradients if there is one group, else terms. */
+/* dbeta_to[beta_at…] and dgamma_to[gamma_at…] receive the gradients if there is one group, else terms. */
 CVY_KERNEL bn_backward_finish(global const floatv *partial, global const floatv *restrict saved, global floatv *coef,
                               global floatv *dbeta_to, global floatv *dgamma_to, const uint vecs, const uint rows,
                               const uint group_rows, const uint block, const uint parts, const uint n_groups,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The highest rates of a device, for `convoy bench` (tools/program/bench/bench_peak.c) and for plans (src/ops/tune/rates.c):
+ * Measures the peak rates of a device, for `convoy bench` (tools/program/bench/bench_peak.c) and for plans
+ * (src/ops/tune/rates.c):
  *   bench_fma     `rounds` times CHAINS independent v = v*b + c per work-item: 2*CHAINS*WIDTH*rounds operations each
  *   bench_read    sums of x, one vector per work-item: each work-group adds up `chunk` vectors, its work-items in turns
  *   bench_write   y = value; bench_copy  y = x
@@ -8,8 +9,8 @@
  *   WIDTH    floats per vector of bench_fma: the device's native width on CPUs, 1 on SIMT devices
  *   CHAINS   sums that do not wait for each other: enough to hide the unit's latency, few enough to stay in registers
  * n: vectors of VEC floats (vector.clh). Geometry: work-groups of 1 (CPU) or LOCAL work-items; any number for bench_fma,
- * n / chunk rounded up for bench_read, CVY_FOR_EACH_VECTOR's for bench_write and bench_copy. out, of bench_fma and bench_read: a value of WIDTH and VEC floats
- * per work-item, so that the compiler removes nothing. */
+ * n / chunk rounded up for bench_read, CVY_FOR_EACH_VECTOR's for bench_write and bench_copy. out receives WIDTH
+ * floats (bench_fma) or VEC floats (bench_read) per work-item, so that the compiler removes nothing. */
 #include "vector.clh"
 
 #ifndef WIDTH
@@ -45,7 +46,7 @@ CVY_KERNEL bench_fma(global wide *restrict out, const float b, const float c, co
   wide v6 = first + 6.0f, v7 = first + 7.0f, v8 = first + 8.0f, v9 = first + 9.0f, va = first + 10.0f,
        vb = first + 11.0f;
 #if !CVY_CPU
-#pragma unroll 8 /* a GPU issues counting and branching in place of multiply-adds */
+#pragma unroll 8 /* on a GPU, loop counters and branches take issue slots from multiply-adds */
 #endif
   for (int i = 0; i < rounds; i++) {
     v0 = v0 * m + a, v1 = v1 * m + a, v2 = v2 * m + a, v3 = v3 * m + a, v4 = v4 * m + a, v5 = v5 * m + a;

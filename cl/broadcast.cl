@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A value per sample and channel, s (n,c), meets all positions of its sample, x (n,h,w,c) [ops/broadcast.h]:
+ * Combines s (n,c), a value per sample and channel, with x (n,h,w,c) at all positions of the sample [ops/broadcast.h]:
  *   mul      y = x * s                 mul_add  y += x * s
  *   add      y = x + s                 add_relu y = max(x + s, 0)
  *   sum      s (+)= sum of x over the positions          sum_product  of x * z
@@ -26,7 +26,8 @@
 /* ---- y from x and s ---- */
 
 #if CVY_CPU
-/* Every vector `at` of a sample's, whose channels begin at `v`. */
+/* Loops over the vectors of x: `at` is the vector's index in x, `of` its index in s, `v` its place among the
+ * channels. */
 #define FOR_EACH(at, of, v)                                                                                        \
   for (ulong piece = CVY_GROUP; piece < (ulong)g.count * g.parts; piece += CVY_GROUPS)                             \
     for (size_t sample = piece / g.parts, part = piece % g.parts, row = part * g.positions / g.parts,              \
@@ -64,7 +65,7 @@ CVY_KERNEL broadcast_add_relu(global const floatv *x, global const floatv *restr
 
 #if CVY_CPU
 
-/* z NULL: of x alone. `count` is a constant, and the function inlined. */
+/* z NULL: sums x alone. `count` is a constant after inlining. */
 static inline __attribute__((always_inline)) void sum_block(global const floatv *x, global const floatv *z,
                                                             global floatv *s, const cvy_broadcast_geometry g,
                                                             const int accumulate, const int count) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Some channels of each row of x become others of the same row of y (ops/channels.h):
- *   y[row, y_at + c] (+)= x[row, x_at + c] for c < count, and zeros behind them up to count + fill unless they add up
+ * Copies some channels of each row of x to other channels of the same row of y (ops/channels.h):
+ *   y[row, y_at + c] (+)= x[row, x_at + c] for c < count, then zeros up to count + fill unless it accumulates
  *
  *   VEC  floats per vector: 4 on SIMT devices where count, fill and all places are multiples of it, else 1. CPUs load and
- *        store vectors of 16 wherever they begin, and take what is left one by one.
+ *        store vectors of 16 wherever they begin, and handle the remaining floats one by one.
  * Geometry. CPU: a work-group takes `chunk` rows; SIMT: one work-item per vector of the result. */
 #include "channels_args.clh"
 #include "fastdiv.clh"

@@ -2,7 +2,7 @@
  * Gradients for a slow link (ops/compress.h): x = g + residual is sent as bfloat16, and the rounding error is the
  * residual of the next step:
  *   packed = the upper half of x's bits, rounded to nearest, ties to even;  residual = x - packed, exact (0 if packed is
- *   not finite). A NaN stays one.
+ *   not finite). A NaN stays a NaN.
  *
  * n: vectors of VEC floats. Geometry: vector.clh. */
 #include "vector.clh"

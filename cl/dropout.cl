@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT
- * y (+)= keep ? x * scale : 0, keep drawn for each value (ops/dropout.h): value `place` of a sample keeps if word place % 4 of
- * Philox4x32-10's block {sample, place / 4, purpose, epoch} under the key `seed` is at least the threshold. The same bits on
- * every device and for every division of a batch; forward and backward draw the same.
+ * y (+)= keep ? x * scale : 0, where `keep` is drawn for each value (ops/dropout.h): value `place` of a sample is
+ * kept if word place % 4 of Philox4x32-10's block {sample, place / 4, purpose, epoch} under the key `seed` is at
+ * least the threshold. The bits are the same on every device and for every division of a batch; forward and backward
+ * draw the same values.
  *
- * n: vectors of VEC floats, per_sample in each sample, whose numbers in the data set are in `samples`. A vector of 4 is one
- * block of words, one of 16 is four, drawn side by side. In place: every element is read before it is written, by the same
- * work-item. Geometry: vector.clh. */
+ * n: vectors of VEC floats, per_sample in each sample, whose numbers in the data set are in `samples`. A vector of 4
+ * takes one block of words; a vector of 16 takes four blocks, drawn together. In place: every element is read before
+ * it is written, by the same work-item. Geometry: vector.clh. */
 #include "dropout_args.clh"
 #include "fastdiv.clh"
 #include "vector.clh"
 
 #if VEC == 16
-typedef uint4 blocks; /* a word of each block */
+typedef uint4 blocks; /* one word of each block */
 #elif VEC == 4
 typedef uint blocks;
 #else

@@ -4,8 +4,8 @@
  *   add         y = a + b               add_relu       y = max(a + b, 0)            accumulate  y += x
  *   mul         y = a * b               mul_add        y += a * b
  *
- * n: vectors of VEC floats. A pointer that may be another one's buffer (in place) is not `restrict`: every element is
- * read before the same element is written, and by the same work-item.
+ * n: vectors of VEC floats. A pointer that may point to another argument's buffer (in place) is not `restrict`: every
+ * element is read before the same element is written, and by the same work-item.
  * Geometry: vector.clh; one work-item per vector on SIMT devices, one work-group per `chunk` vectors on CPUs. */
 #include "vector.clh"
 

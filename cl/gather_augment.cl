@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * A batch of training samples from the bytes of a data set, augmented (ops/gather/gather.h, augment.clh):
- *   draws[n] = what is drawn for sample number samples[n];   x[n,h,w,c] = value (gather_value.clh) of the byte that
- * images[index[n]] has there after crop or resized crop, flip and jitter, 0 where it is cut out and for c >= C.
+ *   draws[n] = the values drawn for sample number samples[n]
+ *   x[n,h,w,c] = value (gather_value.clh) of byte (h,w,c) of images[index[n]] after crop or resized crop, flip and
+ *                jitter; 0 where it is cut out, and for c >= C
  *
  *   CHANNELS  C, 1 …          PITCH  floats per position, >= CHANNELS
  *   RESIZED   0: crop, 1: resized crop      JITTER  0, 1 (C is 1 or 3)      NORMALIZE: gather_value.clh
  * block: rows per piece of work.
- * Geometry: gather_draw: a work-group per sample, which sums the luma to which contrast pulls.
+ * Geometry: gather_draw: a work-group per sample, which sums the luma whose mean contrast pulls to.
  * gather_augmented: CPU: a work-group loops over pieces (sample, block of rows); SIMT: one work-item per position. */
 #include "augment.clh"
 #include "gather_value.clh"
@@ -89,7 +90,7 @@ CVY_KERNEL gather_augmented(global const uchar *restrict images, global const us
     for (int row = (int)first, end_row = min((int)(first + block), a.h); row < end_row; row++) {
       global float *const to = x + ((size_t)sample * (uint)a.h + (uint)row) * (uint)a.w * PITCH;
 #if !JITTER && !RESIZED
-      /* columns [begin, end) of the row lie in the image, the others see zeros */
+      /* columns [begin, end) of the row lie in the image; the other columns are zero */
       const int from_row = d.top + row, inside = from_row >= 0 && from_row < a.h;
       const int shift = d.flip ? -d.left : d.left, begin = inside ? clamp(-shift, 0, a.w) : a.w;
       const int end = inside ? clamp(a.w - shift, begin, a.w) : a.w, start = from_row * a.w + d.left + (d.flip ? a.w - 1 : 0);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * The Euclidean norm of a gradient, and by what it is scaled to be no longer than `clip` (ops/norm.h):
+ * The Euclidean norm of a gradient, and the factor that limits the norm to `clip` (ops/norm.h):
  *   norm_squares:  partials[first + b] = sum of x*x over floats [128*b, 128*b + 128) of x, for n blocks b
  *   norm_combine:  pairs[to + b] = sum of pairs [from + 128*b, from + 128*b + 128), those from n on count as 0
  *   norm_finish:   out = {scale, sum}: scale = min(1, clip / (sqrt(sum) + 1e-6)); 1 where clip is 0
- * A sum is a float and the sum of its rounding errors, together with a double's digits: products' errors by fma, those of additions
- * by Knuth (TAOCP 4.2.2, theorem B). 16 running sums take every 16th value, and are then added in pairs: 8 apart, 4, 2, 1; so
- * the host (protocol/grad_norm.c) has the same bits. |x| below 2^-50 counts as 0, and its product's error is left out below 2^-40:
- * then nothing here is a denormal.
+ * A sum is a float and the sum of its rounding errors; together they have the digits of a double. fma gives the errors
+ * of products, and Knuth's algorithm (TAOCP 4.2.2, theorem B) those of additions. 16 running sums take every 16th
+ * value, and are then added in pairs: 8 apart, 4, 2, 1; so the host (protocol/grad_norm.c) has the same bits. |x| below
+ * 2^-50 counts as 0, and its product's error is left out below 2^-40: then nothing here is a denormal.
  *
- * CPU: a work-item takes a block, float16 vectors. SIMT: 16 work-items take a block and meet in local memory. */
+ * CPU: a work-item takes a block, float16 vectors. SIMT: 16 work-items take a block and combine their sums in local
+ * memory. */
 #include "exact.clh"
 
 #define LANES 16
@@ -96,7 +97,7 @@ CVY_KERNEL norm_combine(global pair *pairs, const uint from, const uint n, const
 
 #else
 
-/* All work-items of the group call it. */
+/* All work-items of the work-group must call it. */
 static inline pair join(const total t, const int lane, local pair *scratch) {
   local pair *const mine = scratch + get_local_id(0);
   *mine = (pair)(t.sum, t.lost);

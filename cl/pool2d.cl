@@ -15,13 +15,13 @@
  *   ZERO_PAD [0] 1: maximum, there is padding and it counts as zeros
  *   VEC      floats per vector; vecs = pitch / VEC (1 … 128)
  *   C_LANES  wide kernel: neighbouring vectors of channels per work-group, a power of two that divides vecs
- * x, dx: (n,h,w,pitch) · y, dy: (n,p,q,pitch). Filter, strides and padding are arguments: that makes few programs and
- * costs nothing, since memory takes the time. pad < filter: no window lies wholly in padding.
+ * x, dx: (n,h,w,pitch) · y, dy: (n,p,q,pitch). Filter, strides and padding are arguments: that needs few programs and
+ * costs nothing, since memory bandwidth limits the kernels. pad < filter: no window lies wholly in padding.
  *
  * Geometry. CPU: a work-group loops over pieces (sample, row, part of the channels), the forward in blocks of 4
  * vectors, so that it reads 256 bytes in a row; the maximum's backward over (sample, part of the channels). SIMT: one
  * work-item per output vector. For large windows pool2d_forward_wide: a work-group takes C_LANES vectors of one
- * output, LOCAL / C_LANES work-items go through the window side by side, then a tree. Divisions by runtime sizes are
+ * output, LOCAL / C_LANES work-items share the window, then a tree adds their results. Divisions by runtime sizes are
  * multiplications (fastdiv.clh). */
 #include "fastdiv.clh"
 #include "pool2d_args.clh"
@@ -90,7 +90,7 @@
 #define ANY(condition) any(condition)
 #endif
 
-/* Sum, or the larger one where NaN is larger than all. */
+/* The sum, or the larger value, where NaN counts as larger than all numbers. */
 static inline floatv merge(const floatv a, const floatv b) {
 #if KIND == 0
   return !(b <= a) && a == a ? b : a;
@@ -99,14 +99,14 @@ static inline floatv merge(const floatv a, const floatv b) {
 #endif
 }
 
-/* Rows (columns) of a window that lie in the image: first, and one behind the last. */
+/* Rows (columns) of a window that lie in the image: the first one, and the end. */
 static inline int2 inside(const int output, const int stride, const int pad, const int filter, const int size) {
   const int first = output * stride - pad;
   return (int2)(max(first, 0), min(first + filter, size));
 }
 
 #if ZERO_PAD
-/* The window with these rows and columns in the image reaches into the padding. */
+/* True if the window with these rows and columns in the image reaches into the padding. */
 static inline bool has_padding(const int2 rows, const int2 cols, const cvy_pool_geometry pool) {
   return (rows.y - rows.x) * (cols.y - cols.x) < pool.r * pool.s;
 }
@@ -121,7 +121,7 @@ static inline bool is_padded_behind(const int col, const cvy_pool_geometry pool)
 #endif
 
 #if COUNTED
-/* How many rows (columns) of a window count. */
+/* Number of rows (columns) of a window that count. */
 static inline int counted(const int output, const int stride, const int pad, const int filter, const int before, const int count) {
   const int first = output * stride - pad;
   return min(first + filter, count) - max(first, -before);
@@ -134,15 +134,15 @@ static inline float divisor(const int row, const int col, const cvy_pool_geometr
 
 #if !CVY_CPU || KIND != 0
 
-/* Windows that contain row (column) `i`: first, and one behind the last. */
+/* Windows that contain row (column) `i`: the first one, and the end. */
 static inline int2 around(const int i, const int stride, const cvy_divider by_stride, const int pad, const int filter,
                           const int outputs) {
   const int from = i + pad - filter + 1;
   return (int2)(from <= 0 ? 0 : fast_div(from + stride - 1, by_stride), min(fast_div(i + pad, by_stride) + 1, outputs));
 }
 
-/* Gradient of the pixel (row, col) for one vector of channels from windows rows x cols; x, y, dy point to this vector
- * of the sample's first position. */
+/* Gradient of the pixel (row, col) for one vector of channels, from windows rows x cols; x, y, dy point to this
+ * vector of the sample's first position. */
 static inline floatv gather_windows(global const floatv *x, global const floatv *y, global const floatv *dy,
                                     const int row, const int col, const int2 rows, const int2 cols,
                                     const cvy_pool_geometry pool) {
@@ -192,7 +192,7 @@ CVY_ALWAYS_INLINE floatv pool_vector(global const floatv *pixels, const int2 row
 
 #define N_BLOCK 4
 
-/* N_BLOCK vectors side by side: each step of a window reads the whole block. */
+/* N_BLOCK neighbouring vectors: each step of a window reads the whole block. */
 CVY_ALWAYS_INLINE void pool_block(global const floatv *pixels, global floatv *out, const int2 rows, const int2 cols,
                                   const cvy_pool_geometry pool, const int row, const int col) {
   floatv result[N_BLOCK];
@@ -206,7 +206,7 @@ CVY_ALWAYS_INLINE void pool_block(global const floatv *pixels, global floatv *ou
   for (int k = 0; k < N_BLOCK; k++) out[k] = SCALED(result[k], row, col);
 }
 
-/* The channels of a piece: vectors from .x to .y - 1, whole blocks but for the last piece. */
+/* The channels of a piece: vectors .x to .y - 1; all pieces except the last have whole blocks. */
 static inline int2 channels_of(const cvy_pool_geometry pool, const int part) {
   const int blocks = pool.vecs / N_BLOCK;
   return (int2)(blocks * part / pool.parts * N_BLOCK,
@@ -233,8 +233,8 @@ CVY_KERNEL pool2d_forward(global const floatv *restrict x, global floatv *restri
 
 #if KIND == 0
 
-/* The gradient of the window (row, col) goes to the first pixel, in row-major order, that is its maximum, in each lane
- * by itself. */
+/* Adds the gradient of the window (row, col) to the first pixel, in row-major order, that is its maximum; each lane
+ * separately. */
 CVY_ALWAYS_INLINE void scatter_window(global const floatv *x, global floatv *dx, const floatv top, const floatv g,
                                       const int2 rows, const int2 cols, const cvy_pool_geometry pool, const int row,
                                       const int col) {
@@ -258,8 +258,8 @@ CVY_ALWAYS_INLINE void scatter_window(global const floatv *x, global floatv *dx,
   }
 }
 
-/* Scatters, since a work-group has all windows of its channels: a gather would look at each window once for every pixel
- * in it, and at the pixels in front of that one. */
+/* Scatters, because a work-group has all windows of its channels: a gather would read each window once for every
+ * pixel in it, and the pixels in front of that one, too. */
 CVY_KERNEL pool2d_backward(global const floatv *restrict x, global const floatv *restrict y,
                            global const floatv *restrict dy, global floatv *restrict dx, const cvy_pool_geometry pool,
                            const int accumulate) {
@@ -326,7 +326,7 @@ CVY_KERNEL pool2d_forward_wide(global const floatv *restrict x, global floatv *r
                                const cvy_pool_geometry pool) {
   local floatv scratch[LOCAL];
   const int chunks = pool.vecs / C_LANES, item = get_local_id(0), t = item / C_LANES;
-  const int group = get_group_id(0), at = group / chunks; /* 32 bits: a division of 64 is a long subroutine */
+  const int group = get_group_id(0), at = group / chunks; /* 32 bits: a 64-bit division is a long subroutine */
   const int c = (group - at * chunks) * C_LANES + item % C_LANES, sample = at / (pool.p * pool.q);
   const int2 rows = inside(at / pool.q % pool.p, pool.stride_h, pool.pad_h, pool.r, pool.h),
              cols = inside(at % pool.q, pool.stride_w, pool.pad_w, pool.s, pool.w);

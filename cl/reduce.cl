@@ -5,11 +5,11 @@
  *   reduce_sum      out[b] (+)= sum of x[b*chunk … (b+1)*chunk); run twice alike
  *   reduce_parts    out[j] (+)= sum_p x[p*n + j], p in order
  *
- *   VEC  floats per vector of reduce_columns: 16 or 4, 1 where the pitch is no multiple of it. vecs = pitch / VEC
+ *   VEC  floats per vector of reduce_columns: 16 or 4, 1 where the pitch is not a multiple of it. vecs = pitch / VEC
  *
  * Geometry. CPU: a work-group loops over blocks, and in a block over 4 vectors of columns at a time, rows in order.
  * SIMT: a work-group takes `lanes` (a power of two that divides vecs) vectors of one block; LOCAL / lanes work-items
- * side by side over its rows, then a tree. */
+ * share its rows, then a tree adds their sums. */
 #include "vector.clh"
 
 #define N_BLOCK 4
@@ -28,7 +28,7 @@ CVY_ALWAYS_INLINE void sum_block(global const floatv *x, global floatv *out, con
   for (int k = 0; k < count; k++) out[c + k] = accumulate ? out[c + k] + sum[k] : sum[k];
 }
 
-/* A piece is a block and a part of its columns, `groups` of N_BLOCK vectors: the second run has one block only. */
+/* A piece is a block and a part of its columns, `groups` of N_BLOCK vectors; the second run has only one block. */
 CVY_KERNEL reduce_columns(global const floatv *restrict x, global floatv *restrict out, const uint rows,
                           const uint vecs, const uint block, const uint n_blocks, const uint lanes,
                           const int accumulate) {
@@ -83,7 +83,7 @@ CVY_KERNEL reduce_columns(global const floatv *restrict x, global floatv *restri
                           const int accumulate) {
   local floatv scratch[LOCAL];
   const uint item = get_local_id(0), chunks = vecs / lanes;
-  const uint group = get_group_id(0), b = group / chunks; /* 32 bits: a division of 64 is a long subroutine */
+  const uint group = get_group_id(0), b = group / chunks; /* 32 bits: a 64-bit division is a long subroutine */
   const uint c = (group - b * chunks) * lanes + item % lanes;
   const uint begin = b * block, end = min(begin + block, rows);
   floatv sum = 0.0f;

@@ -5,8 +5,8 @@
  * With the maximum subtracted, exp lies in [0,1] and the sum in [1,C]. A NaN reaches every element of its row through
  * the sum.
  *
- * x, y, dx, dy: (rows, pitch), c columns in use, the others of the output get 0. In place allowed: a row is read whole
- * before its part is written. Geometry: row.clh. CPU work-groups take every CVY_GROUPS-th row. */
+ * x, y, dx, dy: (rows, pitch), c columns in use, the other columns of the output are set to 0. In place is allowed: a
+ * row is read whole before its part is written. Geometry: row.clh. CPU work-groups take every CVY_GROUPS-th row. */
 #include "row.clh"
 
 #if CVY_CPU

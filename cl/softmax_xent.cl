@@ -4,11 +4,12 @@
  *                         dx[c] = (exp(x[c] - m)/sum - (keep*[c == label] + spread)) * scale, if with_dx
  *                         without label smoothing keep is 1, spread is 0, and the last term is left out
  *   softmax_xent_finish:  result = sum of each[n], added to the old one if `accumulate`; sums in a fixed order. loss_residual
- *                         sums the rounding errors of loss_sum's additions: the two together have a double's digits
+ *                         sums the rounding errors of loss_sum's additions: together they have the digits of a double
  * hit is 1 if label is the first largest: every column in front of the label is smaller and none behind it is larger;
- * comparisons with NaN are false, so such a row is no hit.
+ * comparisons with NaN are false, so a row with a NaN is not a hit.
  *
- * x, dx: (n, pitch), c columns in use, the others of dx get 0; dx may be x. each: n of them (workspace); result: one.
+ * x, dx: (n, pitch), c columns in use, the other columns of dx are set to 0; dx may be x. each: n of them
+ * (workspace); result: one.
  * Geometry: row.clh; the second kernel is one work-group. */
 #include "row.clh"
 
@@ -71,7 +72,7 @@ CVY_KERNEL softmax_xent_rows(global const float *x, global const int *restrict l
   const int columns = r < n ? c : 0, label = r < n ? labels[r] : 0;
   const size_t at = (size_t)r * pitch;
   const float x_label = r < n ? x[at + label] : 0.0f;
-  barrier(CLK_GLOBAL_MEM_FENCE);   /* dx may be x: all work-items read the label's logit before one overwrites it */
+  barrier(CLK_GLOBAL_MEM_FENCE);   /* dx may be x: all work-items read the label's logit before it is overwritten */
   float largest = -INFINITY, sum = 0.0f, misses = 0.0f, gaps = 0.0f;
   for (int j = lane; j < columns; j += LANES) {
     const float v = x[at + j];

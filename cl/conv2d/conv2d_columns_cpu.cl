@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Backward-data on CPU-shaped devices as a matrix product and a sum, where that is less work than a gather over dx:
- * strides (a gather has stride_h*stride_w phases of few taps) and input channels that fill no vectors.
+ * Backward-data on CPU-shaped devices as a matrix product and a sum, for cases in which that is less work than a
+ * gather over dx: strides (a gather has stride_h*stride_w phases of few taps), and input channels that do not fill
+ * vectors.
  *   column[m,p,q, (r,s,c)] = sum_k dy[m,p,q,k] * w[r,s,c,k]
  *   dx[m,h,w,c] = sum_{r,s: p*stride_h - pad_h + r = h, q*stride_w - pad_w + s = w} column[m,p,q, (r,s,c)]
  *
@@ -21,8 +22,8 @@
 /* Width of the block of products that begins at `at`: 32, or 16 at the end. */
 static int block_width(int at, int products) { return products - at > 16 ? 32 : 16; }
 
-/* u of all blocks of products, counted over blocks of channels; w[r,s,c,k] with w_pitch. Zeros for products of a last
- * block that do not exist. Group: every num_groups-th block of products. */
+/* Packs u of all blocks of products, counted over blocks of channels, from w[r,s,c,k] with w_pitch. In the last
+ * block, products that do not exist are zero. Each work-group packs every num_groups-th block of products. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_columns_pack(global const float *restrict w,
                                                                 global float *restrict workspace,
                                                                 const cvy_conv_columns_call call) {
@@ -45,8 +46,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_columns_pack(global const flo
   }
 }
 
-/* The terms of one row or column of dx: filter rows `first`, first + stride, … below `end`, through outputs `out`, out - 1,
- * …; those at the border of the image have fewer. */
+/* The terms of one row or column of dx: filter rows `first`, first + stride, … below `end`, through outputs `out`,
+ * out - 1, …. Rows and columns at the border of the image have fewer terms. */
 typedef struct {
   int first, end, out;
 } tap_range;
@@ -90,7 +91,7 @@ static void sum_row(global float *dx, global const float *ring, cvy_conv_columns
   }
 }
 
-/* Offsets of `n` positions in dy and in the ring, and of a tile more, which repeats the last. */
+/* Offsets of `n` positions in dy and in the ring, then one more tile of offsets, which repeat the last position. */
 static void fill_offsets(global int *in_at, global int *out_at, int n, int pitch, int column) {
   for (int i = 0; i < n + 14; i++) {
     in_at[i] = min(i, n - 1) * pitch;
@@ -98,8 +99,9 @@ static void fill_offsets(global int *in_at, global int *out_at, int n, int pitch
   }
 }
 
-/* The packed weights are first in the workspace, slices of slice_floats follow at slices_at: two tables of table_size,
- * the ring. Tasks: `images` images (more than one only if chunk_rows is in.h), blocks of channels (fastest). */
+/* The workspace holds the packed weights, then slices of slice_floats from slices_at on. A slice is two tables of
+ * table_size entries and the ring. Tasks: `images` images (more than one only if chunk_rows is in.h), blocks of
+ * channels (fastest). */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void
 conv2d_cpu_columns(global const float *restrict dy, global float *restrict dx, global float *restrict workspace,
                    const cvy_conv_columns_call call) {
@@ -119,14 +121,14 @@ conv2d_cpu_columns(global const float *restrict dy, global float *restrict dx, g
               count = min(call.images, call.n - image0);
     const int c0 = block * call.block_c, channels = min(call.block_c, call.out.c - c0), products = taps * channels;
     const int written = block == blocks - 1 ? call.out.pitch - c0 : channels;
-    int h = 0; /* rows of dx before it are done */
+    int h = 0; /* rows of dx before it are complete */
     for (int p0 = 0; p0 < call.in.h; p0 += call.chunk_rows) {
       const int rows = min(call.chunk_rows, call.in.h - p0), positions = count * rows * call.in.w;
       global const float *from = dy + ((size_t)image0 * (size_t)call.in.h + (size_t)p0) * (size_t)(call.in.w * call.in.pitch);
       global float *to = ring + (size_t)(p0 % call.ring_rows) * (size_t)row_floats;
       if (positions != tabled) fill_offsets(in_at, out_at, positions, call.in.pitch, call.column);
       tabled = positions;
-      /* fetches the next part of dy into the cache meanwhile, some lines with each tile */
+      /* meanwhile fetches the next part of dy into the cache, some lines with each tile */
       global const float *ahead = from + (size_t)positions * (size_t)call.in.pitch, *const limit = dy + dy_floats;
       const int tiles = (products + 31) / 32 * ((positions + 13) / 14);
       const int share = block == blocks - 1 ? (positions * call.in.pitch / 16 + tiles - 1) / tiles * 16 : 0;

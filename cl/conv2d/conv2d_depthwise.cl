@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: MIT
- * Depthwise convolution (src/ops/conv2d/conv2d.h with groups == C == K) on CPU-shaped devices: every channel by itself, so that memory takes the time.
+ * Depthwise convolution (src/ops/conv2d/conv2d.h with groups == C == K) on CPU-shaped devices: channels are
+ * independent, so that memory bandwidth limits these kernels.
  *   y[m,i,j,c]  = bias[c] + sum_{a,b} f(x)[m, i*stride + a*dilation - pad, …, c] * w[a,b,c]
  *   dx[m,h,v,c] = sum_{a,b} dy[m,i,j,c] * w[a,b,c]       where i*stride + a*dilation - pad = h, …: the same gather over dy
  *                 with stride - 1 lines of zeros between its lines, through the turned filter (cvy_conv_depthwise_call)
  *   dw[a,b,c]   = sum_{m,i,j} f(x)[…, c] * dy[m,i,j,c], db[c] = sum dy[m,i,j,c], in parts that are added up in order
  *
- * A work-group of one walks over tasks: an image, or `chunk` rows of its results, and `block` channels. The rows under
- * the filter lie in a ring in the task's slice, with the load prologue applied and with zeros where the image ends or is
- * spread, so that tiles of 8, 7 or 4 results need no question where they are. Statistics: of a row in two passes, rows in
- * order (Chan, Golub, LeVeque 1979), all relative to the mean of the first row, which is near the mean.
- * backward_weights: a task is a block of channels and a part of the images; slices hold its dw and db, too. Rows that come next are
- * fetched beside the sums: memory and arithmetic take about as long. Tiles are templates, because the compiler unrolls loops whose
- * bounds are constants only after it has inlined a function too late, and leaves their sums in memory.
+ * A work-group has one work-item, which walks over tasks. A task is `block` channels of an image, or of `chunk` rows of
+ * its results. The rows under the filter lie in a ring in the task's slice, with the load prologue applied and with
+ * zeros where the image ends or is spread, so that tiles of 8, 7 or 4 results need no bounds checks. Statistics are
+ * computed for a row in two passes, then rows are merged in order (Chan, Golub, LeVeque 1979), all relative to the mean
+ * of the first row, which is near the mean.
+ * backward_weights: a task is a block of channels and a part of the images; slices hold its dw and db, too. The next
+ * rows are fetched during the sums, because memory and arithmetic take about the same time. Tiles are templates: the
+ * compiler unrolls loops whose bounds are constants only after inlining too late, and leaves their sums in memory.
  *
- * GROUP > 1: the same for groups of few channels. Up to 8 of them: a vector of 16 results sees the same 16 channels, each
- * product after a permutation of them. 16: groups are whole vectors, and each channel is spread over a vector. The gradient
+ * GROUP > 1: groups of few channels. Up to 8: a vector of 16 results reads the same 16 channels, which are permuted
+ * before each product. 16: groups are whole vectors, and each channel is broadcast to a vector. The gradient
  * reads weights that conv2d_depthwise_cpu_pack has turned: u[a,b,k,first + c] = w[a,b,c,first + k].
  *
  *   GROUP [1]         1, 2, 4, 8: channels of a group, of x and of y; 16: multiples of 16, call.group_c and group_k */
@@ -41,7 +43,8 @@ CVY_ALWAYS_INLINE float16 prologue(float16 v, global const float *affine, global
 #error "GROUP must be 1, 2, 4, 8 or 16"
 #endif
 
-/* Channel c of each group of the vector at `from` (of the group that begins there), as often as the group has results. */
+/* Result lane → channel c of that lane's group, from the 16 channels at `from` (GROUP 16: from the group that begins
+ * at `from`). GROUP 1: the channels themselves. */
 CVY_ALWAYS_INLINE float16 spread(global const float *from, const int c) {
 #if GROUP == 1
   return CVY_LOAD16(from);
@@ -78,7 +81,7 @@ static int first_of(cvy_conv_depthwise_call call, int c) {
 #endif
 }
 
-/* Rows of the image under row i of the results: from the first to the last. */
+/* First and last row of the image under row i of the results. */
 static int2 rows_under(cvy_conv_depthwise_call call, int i) {
   const int top = i * call.step_h + call.first_h, bottom = top + (call.r - 1) * call.dilation_h;
   return (int2)(top <= 0 ? 0 : (top + call.spread_h - 1) / call.spread_h,
@@ -93,7 +96,7 @@ static void load_row(global float *ring, global const float *x, global const flo
   const bool plain = PLAIN(call.flags);
   global float *to = ring + (row % call.ring_rows * call.ring_cols + begin * call.spread_w - call.first_w) * call.block_c;
   int at = (row * call.in.w + begin) * call.in.pitch;
-  const int below = call.in.w * call.in.pitch; /* the row below comes next */
+  const int below = call.in.w * call.in.pitch; /* the row below is next */
   for (int j = begin; j < end; j++, at += call.in.pitch, to += call.spread_w * call.block_c) {
     for (int c = 0; c < width; c += 16) CVY_FETCH_NEAR(x + at + below + c);
     if (plain)
@@ -104,7 +107,7 @@ static void load_row(global float *ring, global const float *x, global const flo
   }
 }
 
-/* Loads the rows under row i of the results that are not there; `next`: the first that was never loaded. */
+/* Loads the rows under row i of the results that the ring lacks; `next`: the first row that was never loaded. */
 static int load_rows(global float *ring, global const float *x, global const float *affine, global const float *residual,
                      cvy_conv_depthwise_call call, int i, int next, int width) {
   const int2 rows = rows_under(call, i);
@@ -116,8 +119,8 @@ static void fill_zero(global float *to, int n) {
   for (int i = 0; i < n; i += 16) CVY_STORE16((float16)(0.0f), to + i);
 }
 
-/* Rows of the filter that see the image in row i of the results: (first tap, one behind the last, from one to the next; the first
- * one's place in the ring, from one to the next there). */
+/* Filter rows that meet a row of the image in row i of the results: (first tap, end of the taps, distance between
+ * taps; place of the first tap's row in the ring, distance between rows in the ring). */
 CVY_ALWAYS_INLINE int8 taps_of(cvy_conv_depthwise_call call, int i) {
   const int top = i * call.step_h + call.first_h, behind = call.in.h * call.spread_h;
   int first = 0, step = 1;
@@ -129,7 +132,8 @@ CVY_ALWAYS_INLINE int8 taps_of(cvy_conv_depthwise_call call, int i) {
   return (int8)(first, end, step, row % call.ring_rows, rows % call.ring_rows, 0, 0, 0);
 }
 
-/* Results of the next tile where `left` of a row are to come: 7s where they fill the row, else 8s; at most 3 lie behind its end. */
+/* Number of results in the next tile when `left` results of a row remain. With wide registers: 7 where sevens fill
+ * the row, else 8, or 4 at the end; without: 7 or 4. At most 3 results lie beyond the end of the row. */
 static int tile_of(int left) {
 #if CVY_WIDE_REGISTERS
   return left % 7 == 0 && left % 8 != 0 ? 7 : left > 4 ? 8 : 4;
@@ -147,8 +151,9 @@ static int tile_of(int left) {
 #include "conv2d/conv2d_depthwise_row_tmpl.clh"
 #endif
 
-/* Statistics of 16 channels: `own` holds the mean of the first row, and how far the mean of the `before` values lies above
- * it, and the sum of their squared deviations, each `apart` floats from the other; the row's `cols` values join. */
+/* Merges a row of `cols` values into the statistics of 16 channels. `own` holds three vectors, `apart` floats from
+ * each other: the mean of the first row; the mean of the `before` values so far, minus the first; the sum of their
+ * squared deviations. */
 static void add_row_stats(global const float *row, int cols, int block, float before, global float *own, int apart) {
   const float n = (float)cols;
   float16 near = CVY_LOAD16(own), sum = (float16)(0.0f), squares = (float16)(0.0f), rest = (float16)(0.0f);
@@ -172,7 +177,7 @@ static void add_row_stats(global const float *row, int cols, int block, float be
   CVY_STORE16(CVY_LOAD16(own + 2 * apart) + squares + d * d * (before * (n / total)), own + 2 * apart);
 }
 
-/* Forward, and backward_data (in is dy then). Slice: the ring, a row of results and three rows of statistics. */
+/* Forward, and backward_data (then `in` is dy). Slice: the ring, a row of results and three rows of statistics. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu(global const float *restrict x, global const float *restrict affine,
                                                              global const float *restrict residual,
                                                              global const float *restrict w, global const float *restrict bias,
@@ -226,8 +231,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu(global const float 
   }
 }
 
-/* u[a,b,k,c] = w[a,b,c % channels,c / channels * filters + k]: filters and channels of a group, n rows of u with `pitch` floats;
- * w_pitch: of w. Group: every num_groups-th row. */
+/* u[a,b,k,c] = w[a,b,c % channels,c / channels * filters + k]. filters, channels: of a group; u has n rows of
+ * `pitch` floats; w_pitch: the pitch of w. Each work-group packs every num_groups-th row. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu_pack(global const float *restrict w, global float *restrict u,
                                                                   int n, int all, int channels, int filters, int pitch,
                                                                   int w_pitch) {
@@ -285,7 +290,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu_weights(global cons
       for (int c = 0; c < width; c += 16) {
         float16 sum = (float16)(0.0f);
         for (int j = 0; j < call.out.w; j++) {
-          CVY_FETCH_NEAR(from + (call.out.w + j) * call.out.pitch + c); /* the row below comes next */
+          CVY_FETCH_NEAR(from + (call.out.w + j) * call.out.pitch + c); /* the row below is next */
           sum += CVY_LOAD16(from + j * call.out.pitch + c);
         }
         CVY_STORE16(CVY_LOAD16(own + products * block + c) + sum, own + products * block + c);

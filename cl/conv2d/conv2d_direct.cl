@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * Direct convolution on SIMT devices: implicit matrix products on the core of gemm_core.clh. Any shape, any pitch.
+ * Direct convolution on SIMT devices: implicit matrix products on the core of gemm_core.clh. They accept any shape
+ * and any pitch.
  *
  * conv2d_simt_forward: gather convolution of src/ops/conv2d/conv2d_direct.h; forward, and each phase of backward-data.
  *   Rows = output positions m = (image, i, j), columns = output channels, depth e = (a, b, c): taps and input channels.
  *   out[m, o] = bias[o] + sum_e in[pixel(m, a, b), c] * u[e, o];  u[e, o] = w[e, o], or turned w[tap(a, b), o, c]
- *   The depth may be cut into parts, which conv2d_simt_sum adds up in order. A launch has several phases, one behind the
- *   other; pixels of dx that no tap reaches are cleared by work-groups behind all phases.
- *   Forward may leave statistics of each strip of 32 rows behind, in one pass over them, which conv2d_simt_merge_stats puts together.
+ *   The depth may be cut into parts, which conv2d_simt_sum adds up in order. A launch has several phases, one after
+ *   the other; the last work-groups, behind those of all phases, clear the pixels of dx that no tap reaches.
+ *   Forward can also compute statistics of each strip of 32 rows, in one pass; conv2d_simt_merge_stats merges them.
  * conv2d_simt_backward_weights: rows = e, columns = k, depth = positions; each work-group takes a part of the
  *   positions, parts are summed in order by conv2d_simt_finish. Work-groups behind these sum columns of dy for db.
  *   dw[e, k] = sum_m in[pixel(m, a, b), c] * dy[m, k]
@@ -16,7 +17,7 @@
  *
  * Parameters (defaults in brackets):
  *   PASS [0]      which kernels: 0 forward, 1 backward-data (the filter is read turned), 2 backward-weights,
- *                 3 statistics and reductions, which know no other parameter
+ *                 3 statistics and reductions, which use no other parameter
  *   TILE_M, TILE_N, TILE_K, MATH   tiles and arithmetic, see gemm_core.clh
  *   PROLOGUE [0]  1: there is a load prologue; `flags` says which: 1 mean, scale and shift, 2 ReLU, 3 both; 2: with a residual,
  *                 `flags` alike (a kernel without it needs fewer registers)
@@ -26,14 +27,14 @@
 #include "conv2d_args.clh"
 #include "fastdiv.clh"
 #if !defined(VEC) || VEC == 1
-#define FRAGMENT_K 4 /* of TF32: beside the registers that single floats need, too few are left for 8 */
+#define FRAGMENT_K 4 /* TF32: the registers that single floats need leave too few for 8 */
 #elif !defined(PASS) || PASS < 2
 #define GEMM_A_DOWN
 #endif
 #include "gemm_core.clh"
 
-/* Pointers are restrict in kernels only: inlined into them, restrict parameters become declarations that oclgrind does
- * not know. */
+/* Pointers are restrict in kernels only: in an inlined function, restrict parameters become declarations that
+ * oclgrind does not support. */
 #ifndef PASS
 #define PASS 0
 #endif
@@ -58,14 +59,14 @@
 #if TURNED && PROLOGUE
 #error "the gradient has no load prologue"
 #endif
-#define KEPT (TURNED ? 12 : 0) /* numbers behind the two steps */
+#define KEPT (TURNED ? 12 : 0) /* numbers stored behind the two steps */
 #define TILES_FLOATS (GEMM_STRIP_FLOATS > 2 * GEMM_STEP + KEPT ? GEMM_STRIP_FLOATS : 2 * GEMM_STEP + KEPT)
 
 #if PASS < 3
 
-/* How a tile is filled: LOADS pieces of V floats per item, pieces q = item + l * ITEMS.
+/* How a tile is filled: each item loads LOADS pieces of V floats, pieces q = item + l * ITEMS.
  *   down:   the source is contiguous along the depth: piece q = result q % width, depth q / width * V
- *   across: contiguous along the results: piece q = results q % (width/V) * V, depth q / (width/V) */
+ *   across: the source is contiguous along the results: piece q = results q % (width/V) * V, depth q / (width/V) */
 #define PIECES(width, vec) (TILE_K * (width) / (vec))
 #define LOADS(width, vec) ((PIECES(width, vec) + ITEMS - 1) / ITEMS)
 #define HAS_PIECE(q, width, vec) (PIECES(width, vec) % ITEMS == 0 || (q) < PIECES(width, vec))
@@ -100,11 +101,11 @@ typedef float out_vec;
 #define ACROSS_K(q, width, vec) ((q) / ((width) / (vec)))
 #define ACROSS_I(q, width, vec) ((q) % ((width) / (vec)) * (vec))
 
-#define CLEAR_FLOATS 32 /* of dx, for an item of a group that clears */
-#define NOWHERE (-0x40000000) /* a row outside of every image; so is the sum of two */
+#define CLEAR_FLOATS 32 /* floats of dx per item of a work-group that clears */
+#define NOWHERE (-0x40000000) /* a row outside every image; the sum of two is outside, too */
 
-/* VEC values of pixel (row, col) of an image on their way from memory to a tile: read before a step is multiplied, put
- * through the load prologue behind it, so that no work-item waits for memory in between. */
+/* VEC values of pixel (row, col) of an image on their way from memory to a tile. They are read before a step is
+ * multiplied, and pass the load prologue after it, so that no work-item waits for memory in between. */
 typedef struct {
   in_vec x;
 #if PROLOGUE == 2
@@ -153,7 +154,7 @@ static in_vec finish_pixel(pixel p, global const float *affine, int pitch, int f
   return p.x;
 }
 
-/* 4 columns from `n` on, those below `pitch`. */
+/* 4 columns from `n` on; columns beyond `pitch` are not stored. */
 static void store_row(global float *to, int n, int pitch, float4 v, int accumulate) {
 #if VEC_OUT == 4
   global float4 *const quad = (global float4 *)(to + n);
@@ -166,7 +167,7 @@ static void store_row(global float *to, int n, int pitch, float4 v, int accumula
 #endif
 }
 
-/* The same for a run of an item's results. */
+/* Stores a run of an item's results likewise. */
 static void store_run(global float *to, int n, int pitch, gemm_run v, int accumulate) {
 #if !GEMM_TF32
   store_row(to, n, pitch, v, accumulate);
@@ -179,7 +180,7 @@ static void store_run(global float *to, int n, int pitch, gemm_run v, int accumu
 #endif
 }
 
-/* Row m of the results: its image, and its place in the grid. */
+/* Row m of the results: its image and its position in the grid. */
 typedef struct {
   int image, i, j;
 } place;
@@ -211,7 +212,7 @@ typedef out_vec b_vec;
 #endif
 #define B_LOADS LOADS(TILE_N, B_VEC)
 
-/* Bias of a run of columns. */
+/* The bias of a run of columns. */
 static gemm_run bias_of(global const float *p, int n, int pitch) {
 #if GEMM_TF32
   return (float2)(n < pitch ? p[n] : 0.0f, n + 1 < pitch ? p[n + 1] : 0.0f);
@@ -223,9 +224,9 @@ static gemm_run bias_of(global const float *p, int n, int pitch) {
 
 static inline void add_bias(float4 *acc, float4 bias) { acc[0] += bias, acc[8] += bias; }
 
-/* `stats` (may be null): of the rows of each strip that belong to one image a value near the mean, the sum of squared deviations from the mean,
- * and how far the mean lies above that value, at ((strip + image) * 3 + {0, 1, 2}) * out_pitch + o. Strip and image grow together, so that each
- * pair has its own place. */
+/* `stats` (may be null) receives three numbers for the rows of each strip that belong to one image: a value near the
+ * mean, the sum of squared deviations from the mean, and the mean minus that value. They lie at ((strip + image) * 3
+ * + {0, 1, 2}) * out_pitch + o. Strip and image grow together, so that each pair has its own place. */
 #define SHARERS (ITEMS / TILE_N) /* items that share a column of a strip */
 #if TURNED
 #define GEOMETRY cvy_conv_back
@@ -241,7 +242,7 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
   const int tiles_n = (g.out.pitch + TILE_N - 1) / TILE_N;
   int group = get_group_id(0);
 #if TURNED
-  /* the phase of this group; behind all phases it clears, and has no positions */
+  /* finds the phase of this work-group; work-groups beyond all phases clear dx, and have no positions */
   cvy_conv_line line_h, line_w;
   int row0, col0, positions, n_depth, clears = 0;
   for (int phase = g.first;; phase++) {
@@ -274,7 +275,7 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
   const int tiles_m = max((positions + TILE_M - 1) / TILE_M, 1);
   int part = group / tiles_n / tiles_m, m0 = group / tiles_n % tiles_m * TILE_M, n0 = group % tiles_n * TILE_N;
 #if TURNED
-  /* the results' places wait here while products need the registers */
+  /* local memory keeps the places of the results while products need the registers */
   local int *const kept = (local int *)(tiles + 2 * GEMM_STEP);
   if (item == 0) {
     kept[0] = positions, kept[1] = grid_h, kept[2] = grid_w, kept[3] = row0, kept[4] = col0;
@@ -283,8 +284,8 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
 #endif
   const int begin = part * call.part_length, end = min(n_depth, begin + call.part_length);
 
-  /* The row whose input this item reads: image, and the pixel under tap (0,0). A row that is not there lies outside of
-   * every image. */
+  /* The row whose input this item reads: its image, and the pixel under tap (0,0). A row that does not exist lies
+   * outside every image. */
   int image_at, affine_at, row_at, col_at;
   {
     const int m = m0 + A_DOWN_I(item);
@@ -349,25 +350,26 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
 
 #if PASS == 0
   if (call.has_bias) {
-#if MATH == 0 /* even runs are in the same columns, odd ones too */
+#if MATH == 0 /* even runs share their columns, odd runs too */
     const gemm_run b0 = bias_of(bias, n0 + gemm_column(item, 0), g.out.pitch),
                    b1 = bias_of(bias, n0 + gemm_column(item, 1), g.out.pitch);
 #define ADD_BIAS(i) acc[2 * (i)] += b0, acc[2 * (i) + 1] += b1;
-#elif MATH >= 3 /* runs i and 8 + i are in the same columns */
+#elif MATH >= 3 /* runs i and 8 + i share their columns */
 #define ADD_BIAS(i) add_bias(acc + (i), bias_of(bias, n0 + gemm_column(item, i), g.out.pitch));
-#else /* fragments i and 8 + i are in the same columns */
+#else /* fragments i and 8 + i share their columns */
 #define ADD_BIAS(i) add_bias(acc + (i), bias_of(bias, n0 + gemm_column(item, 2 * (i)), g.out.pitch).xyxy);
 #endif
     GEMM_EACH_8(ADD_BIAS)
   }
 #endif
 #if TURNED
-  barrier(CLK_LOCAL_MEM_FENCE); /* a group that clears may have had no step */
+  barrier(CLK_LOCAL_MEM_FENCE); /* a work-group that clears may have had no step */
   positions = kept[0], grid_h = kept[1], grid_w = kept[2], row0 = kept[3], col0 = kept[4];
   clears = kept[5], group = kept[6], part = kept[7], m0 = kept[8], n0 = kept[9];
-  barrier(CLK_LOCAL_MEM_FENCE); /* strips lie there too */
+  barrier(CLK_LOCAL_MEM_FENCE); /* strips overwrite `kept` */
 #endif
-  /* Strip by strip through local memory: whole rows are stored side by side, and an item per column makes statistics. */
+  /* The results pass through local memory strip by strip: whole rows are stored contiguously, and the items of a
+   * column compute its statistics. */
   global float *const to = call.part_floats ? stats + part * call.part_floats : out;
 #pragma unroll
   for (int s = 0; s < TILE_M / STRIP; s++) {
@@ -384,7 +386,7 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
     for (int i = 0, last; i < rows && call.has_stats; i = last) {
       const int image = fast_div(at + i, call.by_grid), column = item % TILE_N, o = n0 + column;
       last = min(rows, (image + 1) * (grid_h * grid_w) - at);
-      /* nearer to the mean than one row would be: squares of what lies between would cancel */
+      /* the mean of four rows lies nearer to the mean than a single row: less cancellation in the sum of squares */
       const int apart = (last - i) / 4;
       local const float *const from = tiles + i * GEMM_PITCH_N + column;
       const float near = 0.25f * (from[0] + from[apart * GEMM_PITCH_N] + from[2 * apart * GEMM_PITCH_N] + from[3 * apart * GEMM_PITCH_N]);
@@ -393,7 +395,7 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
         const float d = tiles[j * GEMM_PITCH_N + column] - near;
         sum += d, square = fma(d, d, square);
       }
-#if SHARERS == 2 /* the second item's sums, of two rows and more, go through rows that both have read */
+#if SHARERS == 2 /* with two rows or more, the second item passes its sums through two rows that both have read */
       local float *const passed = tiles + i * GEMM_PITCH_N + column;
       barrier(CLK_LOCAL_MEM_FENCE);
       if (item >= TILE_N && last - i > 1) passed[0] = sum, passed[GEMM_PITCH_N] = square;
@@ -433,9 +435,9 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
 #define STORE_ACROSS_IN gemm_store_one
 #endif
 
-/* Positions of a part: part*part_length … (a multiple of TILE_K). Parts go to dw + part*part_floats. Groups from n_parts *
- * tiles on sum 64 columns of dy over sum_rows rows each → sums + sums_at + piece*pitch + column: item i takes every (ITEMS/64)-th
- * row of column i % 64. */
+/* Part p has the positions p*part_length … (part_length: a multiple of TILE_K), and its sums go to dw +
+ * p*part_floats. Work-groups from n_parts * tiles on sum 64 columns of dy over sum_rows rows each → sums + sums_at +
+ * piece*pitch + column: item i takes every (ITEMS/64)-th row of column i % 64. */
 GEMM_KERNEL conv2d_simt_backward_weights(global const float *restrict x, global const float *restrict affine,
                                          global const float *restrict residual, global const float *restrict dy,
                                          global float *dw, global float *sums, const cvy_conv_gather g,
@@ -448,7 +450,7 @@ GEMM_KERNEL conv2d_simt_backward_weights(global const float *restrict x, global 
   const int sums_db = part >= n_parts;
   const int begin = sums_db ? call.positions : part * call.part_length, end = min(call.positions, begin + call.part_length);
 
-  /* The tap that this item reads: all its pieces are in the same lane. */
+  /* The tap that this item reads. All its pieces have the same tap and channels. */
   const int e = e0 + ACROSS_I(item, TILE_M, VEC), tap = fast_div(e, call.by_c), a = fast_div(tap, call.by_taps);
   const int c = e - tap * g.in.c, row_at = e < call.n_depth ? g.first_h + a : NOWHERE, col_at = g.first_w + tap - a * g.taps_w;
   float4 acc[16] = {(float4)(0.0f)};
@@ -515,8 +517,8 @@ GEMM_KERNEL conv2d_simt_backward_weights(global const float *restrict x, global 
 #endif /* PASS < 3 */
 
 #if PASS == 3
-/* dw, db (+)= sums over their parts, in order: of from + part*n + i, i < n (n 0: dw is whole already), and of from +
- * sums_at + piece*n_db + i, i < n_db. */
+/* dw, db (+)= sums over their parts, in order: of from + part*n + i, i < n (n 0: dw is complete already), and of
+ * from + sums_at + piece*n_db + i, i < n_db. */
 kernel __attribute__((reqd_work_group_size(64, 1, 1))) void conv2d_simt_finish(global const float *restrict parts,
                                                                                global float *restrict dw,
                                                                                global float *restrict db, int n,
@@ -533,9 +535,10 @@ kernel __attribute__((reqd_work_group_size(64, 1, 1))) void conv2d_simt_finish(g
   }
 }
 
-/* Parts of the depth (conv2d_simt_forward), in order, and the bias → out; the statistics of an image, if `span` is its
- * positions. A group takes LANES channels of `span` positions: 256 / LANES items side by side over them. Statistics as
- * bn_stats: each item's differences from its first value, then pairs of items (Chan, Golub, LeVeque 1979). */
+/* Adds up the parts of the depth (conv2d_simt_forward), in order, and the bias → out; also computes the statistics
+ * of an image if `span` is its number of positions. A work-group takes LANES channels of `span` positions: 256 /
+ * LANES items side by side over them. Statistics as in bn_stats: each item sums differences from its first value,
+ * then pairs of items are merged (Chan, Golub, LeVeque 1979). */
 #define LANES 16
 kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv2d_simt_sum(global const float *restrict from,
                                                                              global const float *restrict bias,
@@ -567,14 +570,14 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv2d_simt_sum(glo
     const float d = value - own;
     sum += d, square = fma(d, d, square), count += 1.0f;
   }
-  if (item < LANES) firsts[item] = own; /* of the first position, which is there */
+  if (item < LANES) firsts[item] = own; /* of the first position, which always exists */
   barrier(CLK_LOCAL_MEM_FENCE);
   counts[item] = count;
   means[item] = count > 0.0f ? (own - firsts[item % LANES]) + sum / count : 0.0f;
   squares[item] = count > 0.0f ? fma(-sum, sum / count, square) : 0.0f;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int reach = 128; reach >= LANES; reach /= 2) {
-    if (item < reach && counts[item + reach] > 0.0f) { /* rows fill from the front: none is empty before a full one */
+    if (item < reach && counts[item + reach] > 0.0f) { /* rows fill from the front: no empty row before a full one */
       const float total = counts[item] + counts[item + reach], share = counts[item + reach] / total,
                   d = means[item + reach] - means[item];
       means[item] += d * share;
@@ -599,7 +602,8 @@ kernel __attribute__((reqd_work_group_size(64, 1, 1))) void conv2d_simt_merge_st
   const int id = get_global_id(0), image = fast_div(id, by_pitch), k = id - image * pitch;
   if (image < images) {
     const int begin = image * positions, end = begin + positions;
-    /* Means are counted from the first strip's: if they are large against the deviations, their rounding would show. */
+    /* Means are relative to the first strip's mean: if means are large against the deviations, their rounding would
+     * show. */
     const float base = from[(size_t)(begin / STRIP + image) * 3 * (size_t)pitch + k];
     float mean = 0.0f, m2 = 0.0f;
     for (int strip = begin / STRIP; strip * STRIP < end; strip++) {

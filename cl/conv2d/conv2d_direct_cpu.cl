@@ -13,15 +13,17 @@
  * Register tile (conv2d_tile_cpu.clh): 14 positions x 32 channels, 28 accumulators; positions are arbitrary (a table of offsets), so that
  * strides, narrow images and tiles that cross rows or images cost nothing.
  * Backward-weights: a task is a block of input channels, a group of blocks of 32 output channels and a part of the
- * strips; per strip the gradient is packed to (positions, 32), tiles of 12 products (b,c) x 32 channels are summed over
- * the strip's positions in registers and added to the task's dw in the slice; where a filter has three rows of three
- * products, tiles of all nine, and the gradient is read where it lies. Parts are summed in order by conv2d_cpu_reduce.
+ * strips. Per strip, the gradient is packed to (positions, 32). Tiles of 12 products (b,c) x 32 channels are summed
+ * over the strip's positions in registers and added to the task's dw in the slice. If a filter has three rows of
+ * three products, a tile has all nine, and the gradient is read in place. Parts are summed in order by
+ * conv2d_cpu_reduce.
  * Weights are packed before each call to (blocks of 32 output channels, a, b, c, 32); the last block has 16 if the
  * pitch is an odd multiple of 16.
  *
- * NARROW 1: kernels know outputs whose pitch is an odd multiple of 16, whose last block has 16 channels; 2: whose pitch is 16.
- * Reads past the end of a strip's pixels (at most 15 floats) land in the slack behind it and meet results that are not
- * stored. */
+ * NARROW 1: kernels support outputs whose pitch is an odd multiple of 16, so that the last block has 16 channels;
+ * 2: outputs whose pitch is 16.
+ * Reads past the end of a strip's pixels (at most 15 floats) land in the slack behind it and affect only results that
+ * are not stored. */
 #include "conv2d/conv2d_tile_cpu.clh"
 #include "conv2d/conv2d_strip_cpu.clh"
 
@@ -83,15 +85,16 @@ static void fill_zero(global float *to, int n) {
   for (int i = 0; i < n; i += 16) vstore16((float16)(0.0f), 0, to + i);
 }
 
-/* One image of a strip: channels c0..c0+channels-1 of its pixels, dense. Written strictly upwards, in whole vectors: the
- * next pixel overwrites the end of a vector that is too long. x, residual: the image; affine: its group. */
+/* Copies one image of a strip: channels c0..c0+channels-1 of its pixels, dense. The copy is written in ascending
+ * order and in whole vectors: where a vector is too long, the next pixel overwrites its end. x, residual: the image;
+ * affine: its group. */
 static void load_image(global float *to, global const float *x, global const float *residual, global const float *affine,
                        cvy_conv_strip_call call, int c0, int channels, line_shape lh, line_part ph, line_shape lw,
                        line_part pw) {
   const int in_h = call.in.h, in_w = call.in.w, pitch = call.in.pitch, flags = call.flags;
   const bool whole_vectors = pitch % 16 == 0;
   const bool plain = (flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
-  const bool aligned = whole_vectors && channels % 16 == 0; /* c0 is a multiple of 16 then */
+  const bool aligned = whole_vectors && channels % 16 == 0; /* here c0 is a multiple of 16 */
   const bool dense = plain && channels == pitch && lw.step <= lw.taps;
   for (int t = 0; t < ph.length; t++) {
     const int h = input_of(lh, ph, t);
@@ -148,7 +151,7 @@ static void load_image(global float *to, global const float *x, global const flo
   }
 }
 
-/* The images of a strip, one after the other. */
+/* Copies the images of a strip, one after the other. */
 static void load_strip(global float *strip, global const float *x, global const float *residual,
                        global const float *affine, cvy_conv_strip_call call, int image0, int images, int c0,
                        int channels, line_shape lh, line_part ph, line_shape lw, line_part pw) {
@@ -158,9 +161,9 @@ static void load_strip(global float *strip, global const float *x, global const 
   }
 }
 
-/* Offsets of a strip's positions in its copy and in the output (from its first image): rows outermost, then images, so
- * that the positions of a tile have few rows, and filter rows that lie in the padding are left out. One tile more than
- * there are positions, repeating the last. */
+/* Offsets of a strip's positions in its copy and in the output (from its first image). Rows are outermost, then
+ * images, so that the positions of a tile span few rows, and filter rows that lie in the padding are left out. The
+ * table has one more tile of entries, which repeat the last position. */
 static void fill_tables(global int *in_at, global int *out_at, int images, int channels, line_shape lh, line_part ph,
                         line_shape lw, line_part pw, cvy_shape out) {
   int n = 0;
@@ -231,7 +234,7 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
     global float *final = y + image0 * floats_of(call.out) + block * 32;
     global float *out = stream ? results : final;
     global const int *at_out = stream ? dense_at : out_at;
-    /* with one channel and step 1 the positions of a tile in one row are neighbours */
+    /* with one channel and step 1, the positions of a tile within one row are neighbours */
     const bool neighbours = call.in.c == 1 && lw.step == 1 && lw.taps > 1 && pw.count % 14 == 0;
     for (int t = 0; t < total; t += 14) {
       const int valid = total - t;
@@ -255,9 +258,9 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
   }
 }
 
-/* Statistics of the strips of an image → mean and M2 of the image, strips in order (Chan et al. 1979). Means are counted
- * from the first strip's: where they are large against the deviations, their rounding would show. Group: every
- * num_groups-th of n images. */
+/* Merges the statistics of an image's strips, in order, into its mean and M2 (Chan et al. 1979). Means are relative
+ * to the first strip's mean: if they are large against the deviations, their rounding would show. Each work-group
+ * takes every num_groups-th of n images. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_merge_stats(global const float *restrict workspace,
                                                                global float *restrict stats,
                                                                const cvy_conv_strip_call call) {
@@ -286,8 +289,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_merge_stats(global const floa
   }
 }
 
-/* (rows, pitch) → blocks of 32 columns (rows, 32), the last of 16 if pitch is an odd multiple of 16. Group: every
- * num_groups-th stretch of rows. */
+/* Packs (rows, pitch) into blocks of 32 columns (rows, 32), the last of 16 if pitch is an odd multiple of 16. Each
+ * work-group takes every num_groups-th range of rows. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack(global const float *restrict w,
                                                         global float *restrict workspace, int rows, int pitch) {
   const int begin = (int)((long)rows * (long)CVY_GROUP / (long)CVY_GROUPS);
@@ -301,8 +304,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack(global const float *rest
   }
 }
 
-/* Filter row (column) at place `at` of the turned filter: rows grouped by their number mod stride, downwards in each
- * group. */
+/* Filter row (column) at place `at` of the turned filter: rows are grouped by their number mod stride, in descending
+ * order in each group. */
 static int turned_tap(int filter, int stride, int at) {
   int least = 0, taps = (filter + stride - 1) / stride;
   while (at >= taps) {
@@ -312,8 +315,8 @@ static int turned_tap(int filter, int stride, int at) {
   return least + (taps - 1 - at) * stride;
 }
 
-/* u[c block][row][column][k][32] = w[turned_tap(row), turned_tap(column), c, k], zero for c >= C. Group: every
- * num_groups-th (c block, row, column). */
+/* u[c block][row][column][k][32] = w[turned_tap(row), turned_tap(column), c, k], zero for c >= C. Each work-group
+ * takes every num_groups-th (c block, row, column). */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const float *restrict w,
                                                                global float *restrict workspace,
                                                                const cvy_conv_strip_call call) {
@@ -384,10 +387,10 @@ static void multiply_weights(int products, int width, global const float *x, glo
 }
 
 #if NARROW < 2
-/* dw of three rows of three products (3x3 taps of one channel, 3x1 of three), row a's at dw + a*4*32, added: dy is read
- * where it lies, at out_at, and brought to the cache a chunk ahead of that; `left` positions are left in the strip. Sums of
- * dy are added to `sums` (NULL: not wanted). */
-#define STEM_CHUNK 64 /* positions whose dy the next 32 channels find in the first-level cache */
+/* Adds to dw of three rows of three products (3x3 taps of one channel, 3x1 of three), row a's at dw + a*4*32. dy is
+ * read in place, at out_at, and fetched into the cache one chunk ahead; `left` positions are left in the strip. Sums
+ * of dy are added to `sums` (NULL: not needed). */
+#define STEM_CHUNK 64 /* positions whose dy is still in the first-level cache for the next 32 channels */
 #define ROWS 9
 #define WIDTH 32
 static void wtile_3x3x32(global const float *x, int row_floats, global const int *in_at, global const float *dy,
@@ -416,8 +419,8 @@ static void wtile_3x3x32(global const float *x, int row_floats, global const int
 #undef WIDTH
 #endif
 
-/* Gradient of 32 (16) channels at the strip's positions → (positions, 32); their sums are added to `sums` (NULL: not
- * wanted). */
+/* Packs the gradient of 32 (16) channels at the strip's positions → (positions, 32), and adds their sums to `sums`
+ * (NULL: not needed). */
 static void pack_panel(global float *panel, global const float *dy, global const int *out_at, int n, int width,
                        global float *sums) {
   float16 s0 = (float16)(0.0f), s1 = (float16)(0.0f);
@@ -435,7 +438,8 @@ static void pack_panel(global float *panel, global const float *dy, global const
   if (width == 32) vstore16(vload16(1, sums) + s1, 1, sums);
 }
 
-/* Offsets of a strip's positions in the input itself: for filters of 1x1 without padding and prologue, which need no copy. */
+/* Offsets of a strip's positions in the input itself, for 1x1 filters without padding and prologue: these need no
+ * copy. */
 static void fill_pixels(global int *in_at, int images, line_shape lh, line_part ph, line_shape lw, line_part pw,
                         cvy_shape in) {
   int n = 0;
@@ -446,8 +450,8 @@ static void fill_pixels(global int *in_at, int images, line_shape lh, line_part 
 }
 
 /* dw of part `split` of the strips goes to dw + split*part_floats (and db likewise), added if FLAG_ACCUMULATE.
- * FLAG_BIAS: db is wanted. Slice: two tables, the strip (strip_floats), the panel, dw of the task's blocks (a, products
- * rounded up to 4, 32), sums of dy. */
+ * FLAG_BIAS: db is computed, too. Slice: two tables, the strip (strip_floats), the panel, dw of the task's blocks
+ * (a, products rounded up to 4, 32), sums of dy. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
     global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
     global const float *restrict dy, global float *restrict dw, global float *restrict db,
@@ -464,7 +468,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
   const int strips_h = parts_in(lh, call.strip.rows), strips_w = parts_in(lw, call.strip.cols);
   const int per_image = strips_h * strips_w;
   const int n_strips = (call.n + call.strip.images - 1) / call.strip.images * per_image;
-  const int n_tasks = groups_c * groups_k * cut.splits; /* groups fastest: a last one may have less to do */
+  const int n_tasks = groups_c * groups_k * cut.splits; /* groups of blocks fastest: the last one may have less work */
   const int task_begin = (int)((long)n_tasks * (long)CVY_GROUP / (long)CVY_GROUPS);
   const int task_end = (int)((long)n_tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
 
@@ -481,7 +485,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
     const bool in_place = lh.taps * lw.taps == 1 && call.filter.pad_h + call.filter.pad_w == 0 &&
                           call.in.pitch % 16 == 0 && (call.flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
 #if NARROW < 2
-    /* reading dy takes the time: a panel that is filled once and read three times would only add to it */
+    /* reading dy limits this case: a panel that is filled once and read three times would only add to that */
     const bool stem = lh.taps == 3 && run == 3 && call.out.pitch - block0 * 32 >= n_blocks * 32 && !in_place;
 #endif
     const pixel_walk nothing_next = {x, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};

@@ -2,8 +2,8 @@
  * The kernels around clFFT's transforms (ops/conv2d/conv2d_fft.c): tensors → real planes, sums of products of spectra, real
  * planes → tensors.
  *
- * A plane has `rows` x `width` floats, dense, zero beyond what lies in it; a spectrum has `points` complex numbers (re, im),
- * a multiple of 8, of which those behind the last frequency mean nothing.
+ * A plane has `rows` x `width` floats, dense, zero outside the stored values; a spectrum has `points` complex numbers
+ * (re, im), a multiple of 8, of which those after the last frequency are unused.
  *   conv2d_fft_load         planes[image - first, c - c0][h, w] = f(x)[image, h + crop_h, w + crop_w, c] where that is
  *                           inside the image; f: load prologue of ops/conv2d/conv2d.h
  *   conv2d_fft_load_filter  planes[c - c0, k - k0][r, s] = w[r, s, c, k]
@@ -11,7 +11,7 @@
  *   conv2d_fft_store        y[image, h, w, c] (+)= planes[image - first, c - c0][place(h), place(w)] + bias[c];
  *                           place(h) = (h - skip_h + shift_h) mod rows, and 0 unless 0 <= h - skip_h < valid_h
  *   conv2d_fft_store_filter dw[r, s, c, k] (+)= planes[c - c0, k - k0][(r + shift_h) mod rows, (s + shift_w) mod width]
- * Channels behind the last one are stored as 0 with the last ones; accumulating leaves them.
+ * The padding channels are stored as 0 together with the last channels; accumulation leaves them unchanged.
  *
  * Geometry. Loads and stores: one float after the other, neighbours in a row of a plane (loads) or in the channels of a
  * pixel (stores); CPU: `chunk` of them per work-group. multiply: a tile of TILE_I x TILE_J results at a frequency
@@ -72,8 +72,9 @@ CVY_KERNEL conv2d_fft_load_filter(global const float *restrict weights, global f
 #define IMAGINARY_PARTS s1133557799bbddff
 #define SWAPPED s1032547698badcfe
 
-/* Two running sums per result, of re(a)*b and im(a)*b, so that parts are shuffled once, at the end.
- * points_vecs = points / 8; a task is a tile at eight frequencies. a_i … b_j: planes from one index to the next. */
+/* Each result has two running sums, of re(a)*b and im(a)*b, so that their parts are shuffled once, at the end.
+ * points_vecs = points / 8; a task is a tile at eight frequencies. a_i … b_j: distance in planes from one index to
+ * the next. */
 CVY_KERNEL conv2d_fft_multiply(global const float16 *restrict a, global const float16 *restrict b,
                                global float16 *restrict out, const int n_i, const int n_j, const int n_l, const int a_i,
                                const int a_l, const int b_l, const int b_j, const int points_vecs, const int tasks,
@@ -173,7 +174,7 @@ CVY_KERNEL conv2d_fft_multiply(global const float2 *restrict a, global const flo
 
 #endif
 
-/* n = images * out_h * out_w * stored, channels fastest: `stored` of them from c0 on, those from c1 on are padding. */
+/* n = images * out_h * out_w * stored, channels fastest: `stored` channels from c0 on; those from c1 on are padding. */
 CVY_KERNEL conv2d_fft_store(global const float *restrict planes, global const float *restrict bias,
                             global float *restrict y, const int n, const int chunk, const int first, const int c0,
                             const int c1, const int stored, const int rows, const int width, const int out_h,

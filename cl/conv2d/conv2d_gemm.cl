@@ -8,7 +8,7 @@
  *   conv2d_gemm_bias     y[row, k] += bias[k]
  *   conv2d_gemm_clear    x[row, c] = 0 for the channels between C and the pitch
  *
- * Columns have no pitch of their own: R*S*C floats a row.
+ * Columns are dense: R*S*C floats a row.
  *
  *   VEC  floats per vector (vector.clh): 16 (CPU), 4, 1; C, and the pitch of x (of y for the bias), are multiples of it.
  *        clear takes single floats. Counts named …_vecs are in vectors.
@@ -47,8 +47,8 @@ CVY_KERNEL conv2d_gemm_columns(global const floatv *restrict x, global const flo
   }
 }
 
-/* The outputs along one dimension whose filter covers pixel i: {the tap of one of them, that output, how many there are}.
- * Each next one has a tap `stride` further and is one output less. */
+/* The outputs along one dimension whose filter covers pixel i: {the tap of the first one, that output, the number of
+ * outputs}. From each output to the next, the tap is `stride` larger and the output one smaller. */
 static inline int3 taps_of(const int i, const int stride, const cvy_divider by_stride, const int pad, const int filter,
                            const int outputs) {
   const int last = fast_div(i + pad, by_stride), least = i + pad - last * stride;

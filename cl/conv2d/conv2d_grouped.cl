@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * Convolution with groups and dilation (src/ops/conv2d/conv2d.h) by its formula, for every shape, pitch and device: each result is
- * a sum of its own, in the order of rows, columns and channels of the filter.
+ * Convolution with groups and dilation (src/ops/conv2d/conv2d.h) by its formula, for every shape, pitch and device:
+ * each result is summed separately, in the order of rows, columns and channels of the filter.
  *   first(k) = k / group_k * group_c
  *   y[m,i,j,k]         = bias[k] + sum_{r,s,c} f(x)[m, i*stride + r*dilation - pad, …, first(k) + c] * w[r,s,c,k]
  *   dx[m,h,w,first + c] = sum_{r,s,k of the group} dy[m,i,j,k] * w[r,s,c,k]  where i*stride + r*dilation - pad = h
  *   dw[r,s,c,k]        = sum_{m,i,j} f(x)[…, first(k) + c] * dy[m,i,j,k], in `parts` of the positions, which
  *                        conv2d_grouped_sum adds up in order
  *
- * Geometry: a work-item takes every num_items-th result (CPU: a work-group of one a range of them). */
+ * Geometry: a work-item takes every num_items-th result (CPU: a work-group of one work-item takes a range of
+ * results). */
 #define VEC 1
 #include "vector.clh"
 #include "conv2d_args.clh"
@@ -22,7 +23,7 @@
 #define EACH_RESULT(i, n) for (uint i = get_global_id(0); i < (uint)(n); i += get_global_size(0))
 #endif
 
-/* x at `at`, which is channel c, through the load prologue; affine: its group's. */
+/* The value of x at `at`, which is channel c, through the load prologue; affine: that of the sample's group. */
 static inline float loaded(global const float *x, global const float *affine, global const float *residual, int at, int c,
                            int pitch, int flags) {
   float v = x[at];
@@ -84,7 +85,7 @@ CVY_KERNEL conv2d_grouped_backward_data(global const float *restrict dy, global 
   }
 }
 
-/* to: dw, with one part, else the parts one behind the other. */
+/* to: dw if there is one part, else the parts one after the other. */
 CVY_KERNEL conv2d_grouped_backward_weights(global const float *restrict x, global const float *restrict affine,
                                            global const float *restrict residual, global const float *restrict dy,
                                            global float *restrict to, const cvy_conv_grouped_call call) {

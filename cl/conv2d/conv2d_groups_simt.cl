@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: MIT
  * Convolutions with groups or dilation on SIMT devices (src/ops/conv2d/conv2d.h): depthwise ones, and groups of multiples of four
- * channels and filters. Few products share a number here, so loads bound these kernels; each item keeps what its products share in
- * registers, and no product waits for a barrier.
+ * channels and filters. Each loaded number takes part in few products, so loads bound these kernels. Each item keeps
+ * the numbers that its products share in registers, and no product waits for a barrier.
  *   first(k) = k / group_k * group_c
  *   y[m,i,j,k]          = bias[k] + sum_{a,b,c} f(x)[m, i*stride + a*dilation - pad, …, first(k) + c] * w[a,b,c,k]
  *   dx[m,h,v,first + c] = sum_{a,b,k of the group} dy[m,i,j,k] * w[a,b,c,k]   where i*stride + a*dilation - pad = h, …
  *   dw[a,b,c,k]         = sum_{m,i,j} f(x)[…, first(k) + c] * dy[m,i,j,k], in `parts` of y's rows, which conv2d_grouped_sum adds up
  *
  * conv2d_groups_simt (forward, and backward_data with TURNED): an item makes TILE results of a row, of VEC channels. For each row of
- * the filter and four channels of the group it reads the pixels under the tile once, and each weight once. The gradient of a stride
- * takes every SPREAD-th column into a tile, so that all of them see the same taps. Neighbouring items take neighbouring channels,
- * then neighbouring rows, which share pixels in the first-level cache. Order of a sum: channels in fours, rows and columns of the
- * filter, channels.
+ * the filter and four channels of the group it reads the pixels under the tile once, and each weight once. With a
+ * stride, a tile of the gradient has every SPREAD-th column, so that all its columns read the same taps. Neighbouring
+ * items take neighbouring channels, then neighbouring rows, which share pixels in the first-level cache. Order of a
+ * sum: channels in fours, rows and columns of the filter, channels.
  * conv2d_groups_simt_weights: an item takes VEC filters, and with GROUP 4 four channels and one row of the filter. It goes along rows
- * of y, and the pixels under the filter move through its registers: two loads for TAPS_S * 16 products. SIDES items share the rows of
- * a part, and meet in local memory, in their order.
+ * of y, and the pixels under the filter move through its registers: two loads for TAPS_S * 16 products. SIDES items
+ * share the rows of a part; their sums are added in local memory, in the items' order.
  *
  *   GROUP [1]             1: depthwise; 4: groups of multiples of four
  *   VEC [4]               floats of a vector; 1 only with GROUP 1
  *   TURNED [0]            1: backward_data
  *   TILE [4]              results of an item
- *   TAPS_S [3]            columns of the filter; with WINDOW 0 of backward_weights alone
+ *   TAPS_S [3]            columns of the filter; with WINDOW 0 only for backward_weights
  *   STEP [1]              columns from one result to the next: of x, or with TURNED of dx (SPREAD above)
  *   WINDOW [1]            1: dilation_w is 1, and registers hold the pixels under a tile; 0: each tap reads its own
- *   ROWS [1]              rows of the filter that an item of backward_weights takes: 1, or with GROUP 1 all
+ *   ROWS [1]              filter rows that an item of backward_weights takes: 1, or with GROUP 1 all rows
  *   LANES [32]            vectors of filters of a work-group of backward_weights
  *   PROLOGUE [0]          1: there is a load prologue; `flags` says which: 1 mean, scale and shift, 2 ReLU, 3 both; 2: with a residual,
  *                         `flags` alike */
@@ -66,14 +66,16 @@
 #error "LANES is to be a power of two up to LOCAL"
 #endif
 
-/* Where the host limits registers, a kernel that says its size is not held to the limit (gemm_core.clh). */
+/* Where the host limits registers, a kernel that declares its work-group size would ignore the limit
+ * (gemm_core.clh). */
 #ifdef CVY_REGISTER_LIMIT
 #define GROUPS_KERNEL kernel void
 #else
 #define GROUPS_KERNEL CVY_KERNEL
 #endif
 
-/* VEC channels of a pixel through the load prologue; zeros where there is none. affine: the sample's, of these channels. */
+/* VEC channels of a pixel through the load prologue; zeros outside the image. affine: the sample's, of these
+ * channels. */
 static inline floatv read_pixel(global const float *x, global const float *residual, global const float *affine, int at, int there,
                                 int pitch, int flags) {
   floatv v = (floatv)(0.0f);
@@ -101,7 +103,8 @@ static inline floatv read_pixel(global const float *x, global const float *resid
 #define PIXEL_OF(tap, t) ((t) * STEP + (tap))
 #endif
 
-/* sum += the products of one pixel and the weights of one tap, at w; from one channel of the group to the next: pitch. */
+/* sum += the products of one pixel and the weights of one tap, which lie at w; pitch: distance of two channels of
+ * the group. */
 static inline floatv add_products(floatv sum, floatv v, const floatv *w) {
 #if GROUP == 1
   return fma(v, w[0], sum);
@@ -116,7 +119,7 @@ static inline floatv add_products(floatv sum, floatv v, const floatv *w) {
 #endif
 }
 
-/* from: x, or dy with TURNED; to: y, or dx. */
+/* from: x, or dy if TURNED; to: y, or dx. */
 GROUPS_KERNEL conv2d_groups_simt(global const float *restrict from, global const float *restrict affine,
                               global const float *restrict residual, global const float *restrict w,
                               global const float *restrict bias, global float *restrict to, const cvy_conv_groups_call call) {
@@ -209,7 +212,7 @@ GROUPS_KERNEL conv2d_groups_simt(global const float *restrict from, global const
 }
 
 #define SIDES (LOCAL / LANES)
-#define KEPT (WINDOW && TAPS_S > STEP ? TAPS_S - STEP : 0) /* pixels of a row that the next position sees, too */
+#define KEPT (WINDOW && TAPS_S > STEP ? TAPS_S - STEP : 0) /* pixels of a row that the next position reads again */
 
 /* Part p of dw goes to dw + p * taps * group_c * pitch. Group number = first row of the filter (in ROWS) + … * (channels in fours + …
  * * (block of LANES vectors of filters + … * part)). */

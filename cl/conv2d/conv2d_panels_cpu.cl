@@ -4,14 +4,15 @@
  *   out[m, row0 + i*row_step, col0 + j*col_step, o] (+)=
  *     bias[o] + sum_{a,b,c} f(in)[m, i*step_h + first_h + a, j*step_w + first_w + b, c] * u[a,b,c,o]
  *
- * A strip is rows x cols positions of some images, numbered with the images fastest, so that the positions of a tile see
- * the border of the image alike; a tile is 14 of them, 8 or 4 at the end. Its panel holds the input of its positions,
- * with the load prologue applied: for each tap that lies in the image for any of them, blocks of 16 channels of (rows, 16).
- * Taps in the padding cost nothing, and the innermost loop has one pointer into the panel and one into the weights,
- * whatever the strides are.
+ * A strip is rows x cols positions of some images, numbered with the images fastest, so that the positions of a tile
+ * meet the border of the image in the same way; a tile is 14 of them, 8 or 4 at the end. Its panel holds the input of
+ * its positions, with the load prologue applied: for each tap that lies in the image for at least one of them, blocks
+ * of 16 channels of (rows, 16). Taps in the padding cost nothing, and the innermost loop has one pointer into the
+ * panel and one into the weights, whatever the strides are.
  * Geometry: one work-item per work-group, as many groups as keep all cores busy; each has a slice of the workspace and
- * walks over a contiguous range of tasks: a strip, a phase of backward-data and 32 output channels (fastest). Panels are
- * used again while strip and phase are the same. Meanwhile the kernel fetches the pixels of the next strip into the cache.
+ * walks over a contiguous range of tasks: a strip, a phase of backward-data and 32 output channels (fastest). Panels
+ * are reused while strip and phase stay the same. Meanwhile the kernel fetches the pixels of the next strip into the
+ * cache.
  * Weights are packed before each call by conv2d_cpu_pack or conv2d_cpu_pack_turned. */
 #include "register_tile.clh"
 #include "conv2d/conv2d_strip_cpu.clh"
@@ -59,7 +60,7 @@
 #include "conv2d/conv2d_product_tmpl.clh"
 #endif
 
-/* A tile of `rows`, of which the first `valid` are wanted. */
+/* A tile of `rows` rows, of which the first `valid` are stored. */
 static void multiply(int rows, int width, global const float *panel, global const int *taps, int n_taps,
                      global const float *u, int channels, global const float *bias, global float *results,
                      global float *stream, global const int *out_at, int valid) {
@@ -94,11 +95,12 @@ static void multiply(int rows, int width, global const float *panel, global cons
 
 /* ---- panels ---- */
 
-/* Rows of the tile that begins where `rest` positions are left. The same in src/ops/conv2d/conv2d_panels_cpu.c. */
+/* Number of rows of the tile that begins where `rest` positions remain. src/ops/conv2d/conv2d_panels_cpu.c has the
+ * same function. */
 static int tile_rows(int rest) { return rest > 8 ? 14 : rest > 4 ? 8 : 4; }
 
-/* A strip's positions, in order: the pixel that the first tap sees, as far as it lies in the strip's first image, and the
- * offsets of that image in the input and of the position in the output. */
+/* The positions of a strip, in order: the pixel under the first tap, as far as it lies in the strip's first image,
+ * and the offsets of that image in the input and of the position in the output. */
 typedef struct {
   global int *h, *w, *image, *out_at;
 } position_table;
@@ -126,7 +128,7 @@ typedef struct {
   int flags;
 } panel_source;
 
-/* Row `to` (block_floats from a block of channels to the next) of one pixel. */
+/* Writes row `to` of one pixel; block_floats: distance of two blocks of channels. */
 static void pack_pixel(global float *to, int block_floats, panel_source s, int image_at, int h, int w) {
   if (h < 0 || h >= s.in.h || w < 0 || w >= s.in.w) {
     for (int c = 0; c < s.in.c; c += 16, to += block_floats) CVY_STORE16((float16)(0.0f), to);
@@ -147,8 +149,8 @@ static void pack_pixel(global float *to, int block_floats, panel_source s, int i
   }
 }
 
-/* The panel of positions first .. first+valid-1 in `rows` rows (the other rows repeat the last); numbers of its taps in the
- * packed filter to `taps`. Returns how many taps there are. */
+/* Makes the panel of positions first .. first+valid-1 in `rows` rows (the other rows repeat the last), and writes
+ * the numbers of its taps in the packed filter to `taps`. Returns the number of taps. */
 static int pack_tile(global float *panel, global int *taps, position_table t, int first, int valid, int rows,
                      panel_source s, int taps_h, int taps_w, int u0, int filter_w) {
   const int blocks = (s.in.c + 15) / 16;
@@ -183,9 +185,9 @@ static void store_results(global float *out, global const int *out_at, global co
     }
 }
 
-/* Statistics of `width` channels over n positions, `step` floats apart: two passes over memory that is still in the cache.
- * Sums of 16 positions first, in two halves that do not wait for each other, so that long sums of like terms lose little.
- * part, to, pitch: store_stats. */
+/* Statistics of `width` channels over n positions, `step` floats apart: two passes over memory that is still in the
+ * cache. Positions are first summed in runs of 16, in two independent halves, so that long sums of similar terms
+ * lose few digits. part, to, pitch: see store_stats. */
 static void strip_stats(global const float *results, int step, int n, int width, bool part, global float *to, int pitch) {
   float16 mean0 = (float16)(0.0f), mean1 = (float16)(0.0f);
   for (int pass = 0; pass < 2; pass++) {
@@ -217,9 +219,9 @@ static void strip_stats(global const float *results, int step, int n, int width,
   }
 }
 
-/* turned: backward-data, with phases_h x phases_w phases. u: packed filter, first in the workspace. A slice: table of
- * table_size positions (4 numbers each), taps of each tile (1 + those of the largest phase), panels, results at results_at.
- * Statistics of strips go to stats (one strip per image) or to the workspace at stats_at,
+/* turned: backward-data, with phases_h x phases_w phases. u: packed filter, first in the workspace. A slice: table
+ * of table_size positions (4 numbers each), taps of each tile (1 + the number of taps of the largest phase), panels,
+ * results at results_at. Statistics of strips go to stats (one strip per image) or to the workspace at stats_at,
  * (N*strips_per_image, 3, out_pitch): store_stats. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void
 conv2d_cpu_panels(global const float *restrict x, global const float *restrict affine, global const float *restrict residual,

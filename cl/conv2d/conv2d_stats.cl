@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Statistics of a convolution's output (the store epilogue of ops/conv2d/conv2d.h) as a pass of its own, for the algorithms whose
- * products a library makes:
+ * Statistics of a convolution's output (the store epilogue of ops/conv2d/conv2d.h) as a separate pass, for the
+ * algorithms whose products a library computes:
  *   stats[image,0,k] = mean over `positions` of y[image,:,k], stats[image,1,k] = sum of squared deviations
  * for n images, 32 channels at a time, each as 8 sums: lane l has positions l, l+8, …; lanes are added in order.
  *

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT
- * Convolution of few channels, ReLU and 2x2 average pool in one (src/ops/conv2d/convpool.h), on CPU-shaped devices: for the first
- * layer of a network, which multiplies little, and where the pool's input would be most of the memory traffic.
+ * Convolution of few channels, ReLU and 2x2 average pool in one (src/ops/conv2d/convpool.h), on CPU-shaped devices:
+ * for the first layer of a network, which has few multiplications, and in which the pool's input would be most of the
+ * memory traffic.
  *
- * Geometry: one work-item per work-group, which walks over a contiguous range of tasks with a slice of the workspace of
- * its own. A task is a row of windows. Its input, zero-padded and with dense channels, is copied to the slice: taps_h + 1
- * rows of `line` = (2*pooled_w + taps_w - 1) * C floats, so that for a filter row the (column, channel) products of a
- * position run over contiguous memory.
+ * Geometry: one work-item per work-group, which walks over a contiguous range of tasks with its own slice of the
+ * workspace. A task is a row of windows. Its input, zero-padded and with dense channels, is copied to the slice:
+ * taps_h + 1 rows of `line` = (2*pooled_w + taps_w - 1) * C floats, so that for a filter row the (column, channel)
+ * products of a position run over contiguous memory.
  *   forward   register tile: 3 windows (12 positions) x 2 vectors of output channels (CVY_VECTOR_FLOATS 8: one x 1)
  *   weights   the windows' gradients are made first, (2 rows, 2*pooled_w columns, 32); register tile: 9 taps (r,s,c) x 2
- *             vectors (5 x 1), summed over the row's positions, and added to the group's dw. convpool_direct_finish adds those up.
- * Slice: the copy, and 16 floats that whole vectors may touch; weights: the gradients, offsets of the taps in the copy, dw
- * (taps rows of y_pitch), sums of the gradients (y_pitch). */
+ *             vectors (5 x 1), summed over the row's positions, and added to the group's dw. convpool_direct_finish
+ *             adds up the slices' dw.
+ * Slice: the copy, and 16 floats beyond it that whole vectors may touch; weights: the gradients, offsets of the taps
+ * in the copy, dw (taps rows of y_pitch), sums of the gradients (y_pitch). */
 #include "conv2d/convpool.clh"
 
-/* Rows h0 … h0+rows-1 of an image, columns w0 … w0+cols-1, zeros outside of it. */
+/* Copies rows h0 … h0+rows-1 of an image, columns w0 … w0+cols-1; positions outside the image are zero. */
 static void load_rows(global float *to, global const float *x, int h0, int rows, int w0, int cols, int in_h, int in_w,
                       int c, int pitch) {
   for (int h = h0; h < h0 + rows; h++, to += cols * c) {
@@ -33,8 +35,8 @@ static void load_rows(global float *to, global const float *x, int h0, int rows,
   }
 }
 
-/* Register tiles of 1 or 3 windows x 1 or 2 vectors of output channels. Window i has the positions (row 0, columns 2i and
- * 2i + 1), (row 1, the same): sums s (t) of positions 4i … 4i + 3. */
+/* Register tiles of 1 or 3 windows x 1 or 2 vectors of output channels. Window i has the positions (row 0, columns
+ * 2i and 2i + 1) and (row 1, columns 2i and 2i + 1): sums s (t) of positions 4i … 4i + 3. */
 #define WINDOW_COLUMNS(i) global const float *x##i##0 = strip + 2 * i * c, *x##i##1 = strip + (2 * i + 1) * c;
 #define FOUR_ZEROS(sum) sum##0 = (float16)(0.0f), sum##1 = sum##0, sum##2 = sum##0, sum##3 = sum##0
 #define WINDOW_START_1(i) float16 FOUR_ZEROS(s##i);
@@ -59,7 +61,7 @@ static void load_rows(global float *to, global const float *x, int h0, int rows,
 #define WEIGHTS_1 const float16 u0 = vload16(0, w);
 #define WEIGHTS_2 WEIGHTS_1 const float16 u1 = vload16(1, w);
 
-/* strip: the first window's first pixel. */
+/* strip: the first pixel of the first window. */
 #define DEFINE_WINDOWS(windows, vecs)                                                                                  \
   static void windows_##windows##x##vecs(global const float *strip, int line, int c, int taps_h, int run,              \
                                          global const float *w, global const float *bias, global float *y,             \
@@ -155,7 +157,8 @@ DEFINE_TAPS(9, 1)
 DEFINE_TAPS(5, 1)
 DEFINE_TAPS(1, 1)
 
-/* Places in the slice: gradients, offsets (taps rounded up to 16), dw and sums. FLAG_BIAS: the sums are wanted. */
+/* Places in the slice: gradients, offsets (taps rounded up to 16), dw and sums. FLAG_BIAS: the sums are computed,
+ * too. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void
 convpool_direct_gradient(global const float *restrict x, global const float *restrict dy,
                          global const uchar *restrict mask, global float *restrict workspace, int n, int in_h, int in_w,
@@ -211,7 +214,7 @@ convpool_direct_gradient(global const float *restrict x, global const float *res
   }
 }
 
-/* Adds up the slices of `parts` groups → dw, db. Group: a range of vectors of dw, the sums behind them. */
+/* Adds up the slices of `parts` work-groups → dw, db. Each work-group takes a range of vectors: dw, then the sums. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void convpool_direct_finish(global const float *restrict workspace,
                                                                global float *restrict dw, global float *restrict db,
                                                                int taps, int pitch, int parts, int own_at,

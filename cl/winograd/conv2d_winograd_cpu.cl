@@ -5,24 +5,26 @@
  * with w' = w, first = -pad (forward), or, with stride 1, w'[r,s,k,c] = w[2-r,2-s,c,k], first = pad - 2 (backward-data).
  * With BACK, that of stride 2, the first pixel of tile i's line of dy is m*i + first, first = ceil(pad/2) - 1.
  *
- * A tile is OUT_SIDE x OUT_SIDE outputs and PLANES products for each pair of channels; products of U_PLANES kinds of weights.
- * The last tiles of an image may have fewer (winograd_edge_cpu.clh).
+ * A tile has OUT_SIDE x OUT_SIDE outputs, and PLANES products for each pair of channels, which use U_PLANES kinds of
+ * weights.
+ * The last tiles of an image may have fewer outputs and products (winograd_edge_cpu.clh).
  *
  * Tiles are numbered over rows of tiles, then images; a block is `block_tiles` of them in a row. A task
- * is a block and 32 output channels (fastest). One work-item per work-group, which walks over a contiguous range of tasks
- * with a slice of the workspace of its own:
+ * is a block and 32 output channels (fastest). Each work-group has one work-item, which walks over a contiguous range
+ * of tasks with its own slice of the workspace:
  *   zeros  one pixel of the padding
  *   v      PLANES x (blocks of 16 input channels, rows, 16): the block's tiles transformed, with the load prologue
- *          applied; used again while the task's block is the same
+ *          applied; reused while the task's block is the same
  *   m      PLANES x (rows, 32): products of v and u
- * The rows are the block's tiles, a few of zeros behind them for whole register tiles. Register tile: 14 rows x 32
- * channels, or parts of that. Then m is transformed back, bias added, stored, and the statistics of each tile are merged into those of its
- * image's part in this block (Chan et al. 1979); conv2d_winograd_cpu_merge_stats merges the parts.
- * Transformed weights lie in front of the workspace: blocks of 32 output channels (the last of 16 if the pitch is an odd
- * multiple of 16) of U_PLANES x (C rows of the block's width, and PANEL_GAP floats so that the points do not meet in one
- * set of a cache). With FLAG_LATE all tiles are one block, and a group transforms LATE_CHANNELS input channels of a block of
- * weights just before it uses them, to a place of its own that stays in its cache: a few tiles would not pay for writing all of
- * them to memory.
+ * The rows are the block's tiles, then a few rows of zeros that complete the last register tile. Register tile: 14
+ * rows x 32 channels, or parts of that. Then m is transformed back, the bias is added, the outputs are stored, and
+ * the statistics of each tile are merged into those of its image's part in this block (Chan et al. 1979);
+ * conv2d_winograd_cpu_merge_stats merges the parts.
+ * Transformed weights lie in front of the workspace: blocks of 32 output channels (the last of 16 if the pitch is an
+ * odd multiple of 16) of U_PLANES x (C rows of the block's width, and PANEL_GAP floats so that the points do not map
+ * to one set of a cache). With FLAG_LATE all tiles are one block,
+ * and a group transforms LATE_CHANNELS input channels of a block of weights just before it uses them, to its own
+ * place, which stays in its cache: with few tiles, writing all weights to memory would cost more than it saves.
  *
  *   TILE_OUT   m: 4 or 2, with stride 2: 4
  *   STRIDE     1 or 2
@@ -57,7 +59,7 @@
 #include "winograd/winograd_edge_cpu.clh"
 #if BACK
 #define IN_SIDE TILE_IN
-#define IN_STEP TILE_OUT /* pixels from one tile's first to the next one's */
+#define IN_STEP TILE_OUT /* pixels from the first pixel of a tile to that of the next tile */
 #define OUT_SIDE (2 * TILE_OUT)
 #define INPUT_LINE(d, line, odd, of) strided_gradient_line(d, line, odd, of)
 #define OUTPUT_LINE(m, out, odd, of) strided_pixel_line(m, out, odd, of)
@@ -79,7 +81,7 @@
 #define PLANES (SIDE * SIDE)
 #define U_PLANES (WEIGHT_SIDE * WEIGHT_SIDE)
 
-#define PANEL_GAP 32 /* the same in src/ops/conv2d/conv2d_winograd_cpu.c */
+#define PANEL_GAP 32 /* src/ops/conv2d/conv2d_winograd_cpu.c has the same value */
 
 /* Rows that a block of so many tiles has: the same in src/ops/conv2d/conv2d_winograd_cpu.c. */
 static int padded_rows(int tiles) {
@@ -91,7 +93,7 @@ static int padded_rows(int tiles) {
 
 CVY_ALWAYS_INLINE int panel_floats(int c) { return U_PLANES * (c * 32 + PANEL_GAP); }
 
-/* A channel of a block of output channels of the weights (3,3,C,pitch) to its row u of a panel. */
+/* Transforms one input channel of a block of output channels of the weights (3,3,C,pitch) to its row u of a panel. */
 static void transform_row(global const float *w, global float *u, int point_floats, int c, int pitch, int block, int channel) {
   const int width = min(32, pitch - block * 32);
   for (int v = 0; v < width; v += 16) {
@@ -102,8 +104,9 @@ static void transform_row(global const float *w, global float *u, int point_floa
   }
 }
 
-/* The turned filter of backward-data: weights (3,3,C,k_pitch) with the parts of input channels K and output channels C
- * (pitch c_pitch, zeros behind C) exchanged. A part of 16 channels k of a block of 32 c to its rows, from u on, of a panel. */
+/* The turned filter of backward-data: weights (3,3,C,k_pitch) with the channels exchanged, K input channels and C
+ * output channels (pitch c_pitch, zeros behind C). Transforms 16 channels k of a block of 32 c to their rows, from u
+ * on, of a panel. */
 static void transform_turned(global const float *w, global float *u, int point_floats, int c, int c_pitch, int k, int k_pitch,
                              int block, int part) {
   const int k0 = part * 16, width = min(32, c_pitch - block * 32), some = min(16, k - k0);
@@ -126,7 +129,7 @@ static void transform_turned(global const float *w, global float *u, int point_f
   }
 }
 
-/* Weights to the workspace. Group: a range of (block of output channels, input channel). */
+/* Transforms weights to the workspace. Each work-group takes a range of (block of output channels, input channel). */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_weights(global const float *restrict w,
                                                                     global float *restrict workspace, int c,
                                                                     int pitch) {
@@ -140,7 +143,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_weights(global const
   }
 }
 
-/* Group: a range of (block of 32 c, 16 k). */
+/* Transforms turned weights likewise. Each work-group takes a range of (block of 32 c, 16 k). */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_weights_turned(global const float *restrict w,
                                                                            global float *restrict workspace, int c,
                                                                            int c_pitch, int k, int k_pitch) {
@@ -154,7 +157,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_weights_turned(globa
   }
 }
 
-/* Input channels begin..end-1, which begin at a multiple of 16, of a block of output channels to a panel of these alone. */
+/* Transforms input channels begin..end-1 (begin: a multiple of 16) of a block of output channels to a panel of these
+ * channels alone. */
 static void transform_late(global const float *w, global float *u, cvy_conv_winograd_call call, int block, int begin, int end) {
   const int c = call.in.c, width = min(32, call.out.pitch - block * 32), point_floats = (end - begin) * width + PANEL_GAP;
   if (call.flags & FLAG_TURNED)
@@ -171,7 +175,8 @@ typedef struct {
   int image, h, w;
 } tile_place;
 
-/* A block: its number, first tile, how many it has, rows of its matrices, and floats from one plane of v and m to the next. */
+/* A block: its number, its first tile, its number of tiles, the rows of its matrices, and the distance of two planes
+ * of v and of m in floats. */
 typedef struct {
   int number;
   tile_place first;
@@ -188,7 +193,7 @@ CVY_ALWAYS_INLINE tile_block block_of(cvy_conv_winograd_call call, int number) {
   return b;
 }
 
-/* True: the next tile is another image's. */
+/* Goes to the next tile; true if that belongs to another image. */
 CVY_ALWAYS_INLINE bool next_tile(tile_place *at, cvy_shape out) {
   if (++at->w < tiles_in(out.w)) return false;
   at->w = 0;
@@ -207,7 +212,7 @@ static tile_rows rows_of(tile_block b, cvy_shape out) {
   return rows;
 }
 
-/* Outputs of a tile's lines. */
+/* Number of outputs of a tile's lines. */
 CVY_ALWAYS_INLINE int edge_h(tile_place at, cvy_conv_winograd_call call) {
   return is_last_h(at, call.out) ? call.edges.of_h : TILE_OUT;
 }
@@ -217,8 +222,9 @@ CVY_ALWAYS_INLINE int edge_w(tile_place at, cvy_conv_winograd_call call) {
 
 /* ---- input ---- */
 
-/* 16 channels from c on of a tile's pixels through the load prologue to `to`, PIXELS x 16. affine: the tile's group;
- * residual lies as x does. A loop that is not unrolled: so many pixels with their conditions take long to compile. */
+/* Reads 16 channels from c on of a tile's pixels, through the load prologue, to `to`, PIXELS x 16. affine: that of
+ * the tile's group; residual has the layout of x. The loop is not unrolled: so many pixels with their conditions
+ * take long to compile. */
 CVY_ALWAYS_INLINE void prologue(global float *to, global const float *const *pixel, int c, global const float *zeros,
                                 global const float *x, global const float *residual, global const float *affine,
                                 int pitch, int flags) {
@@ -239,8 +245,8 @@ CVY_ALWAYS_INLINE void prologue(global float *to, global const float *const *pix
   }
 }
 
-/* 16 channels from c on of these pixels to v; row: where the tile's row of each plane begins. Loops over lines that are not
- * unrolled compile faster. */
+/* Transforms 16 channels from c on of these pixels to v; row: the beginning of the tile's row in each plane. Loops
+ * over lines that are not unrolled compile faster. */
 static void transform_lines(global const float *const *pixel, int c, global float *v, const int *row, cvy_conv_winograd_call call,
                             tile_place at) {
   const int of_h = edge_h(at, call), of_w = edge_w(at, call), cut_h = is_last_h(at, call.out) ? call.edges.cut_h : 0;
@@ -284,7 +290,7 @@ CVY_ALWAYS_INLINE void transform_tile(global const float *const *pixel, int c, g
   transform_lines(pixel, c, v, row, call, at);
 }
 
-/* A block's tiles, transformed, and rows of zeros behind them → v. pixels: room for PIXELS x 16 floats. */
+/* Transforms a block's tiles to v, followed by rows of zeros. pixels: room for PIXELS x 16 floats. */
 CVY_ALWAYS_INLINE void load_block(global float *v, global float *pixels, global const float *zeros, global const float *x,
                                   global const float *residual, global const float *affine,
                                   cvy_conv_winograd_call call, tile_block b) {
@@ -313,13 +319,13 @@ CVY_ALWAYS_INLINE void load_block(global float *v, global float *pixels, global 
         CVY_STORE16((float16)(0.0f), v + point * b.v_point + (c * b.rows + t) * 16);
 }
 
-/* Fetches the next block's input while the present block is multiplied: floats begin..end-1 of x, as far as there are so
- * many. */
+/* Fetches the next block's input while the present block is multiplied: floats begin..end-1 of x, up to the end of
+ * x. */
 static void prefetch_pixels(global const float *x, long begin, long end, long x_floats) {
   for (long i = begin; i < min(end, x_floats); i += 16) CVY_FETCH(x + i);
 }
 
-/* Fetches the old outputs of a tile, `width` channels from y on, that its own are added to. */
+/* Fetches the old outputs of a tile, `width` channels from y on, to which the tile's outputs are added. */
 static void prefetch_outputs(global const float *y, tile_place tile, cvy_shape out, int width) {
   const int h = tile.h * OUT_SIDE, w = tile.w * OUT_SIDE, rows = min(OUT_SIDE, out.h - h), cols = min(OUT_SIDE, out.w - w);
   global const float *row = y + tile.image * (out.h * out.w * out.pitch) + (h * out.w + w) * out.pitch;
@@ -331,7 +337,7 @@ static void prefetch_outputs(global const float *y, tile_place tile, cvy_shape o
 /* ---- products ---- */
 
 #define CHAIN 64          /* channels, a multiple of 16 */
-#define LATE_CHANNELS 128 /* of weights transformed at once, a multiple of CHAIN */
+#define LATE_CHANNELS 128 /* channels of weights transformed at once, a multiple of CHAIN */
 
 #if CVY_WIDE_REGISTERS
 #define ROWS 14
@@ -383,8 +389,8 @@ static void multiply(global const float *v, int block_floats, int rows, global c
 #endif
 }
 
-/* m (+)= v u of all planes, of input channels begin..end-1, for `width` output channels from k0 on; fetches the next block's input
- * into the cache meanwhile, and the old outputs if sums are added to them.
+/* m (+)= v u of all planes, for input channels begin..end-1 and `width` output channels from k0 on. Meanwhile it
+ * fetches the next block's input into the cache, and the old outputs if sums are added to them.
  * Blocks lie in memory in the order of their tiles, except for the rows below a tile. */
 CVY_ALWAYS_INLINE void multiply_block(global float *m, global const float *v, global const float *u, global const float *x,
                                       global const float *residual, global const float *y, cvy_conv_winograd_call call, tile_block b,
@@ -413,7 +419,7 @@ CVY_ALWAYS_INLINE void multiply_block(global float *m, global const float *v, gl
 
 enum { ALL = OUT_SIDE * OUT_SIDE };
 
-/* 16 channels of a tile's products, in its rows of m, to its outputs. */
+/* Transforms 16 channels of a tile's products, in its rows of m, to its outputs. */
 static void transform_product_lines(global const float *m, int point_floats, const tile_rows *tile, cvy_conv_winograd_call call,
                                     tile_place at, float16 *values) {
   const int of_h = edge_h(at, call), of_w = edge_w(at, call), cut_h = is_last_h(at, call.out) ? call.edges.cut_h : 0;
@@ -457,8 +463,8 @@ CVY_ALWAYS_INLINE void transform_products(global const float *m, int point_float
   transform_product_lines(m, point_floats, tile, call, at, values);
 }
 
-/* 16 channels of a tile, of which rows x cols outputs lie in the image: to y, row_floats and pitch apart, and their
- * statistics into `stats` if FLAG_STATS. */
+/* Stores 16 channels of a tile, of which rows x cols outputs lie in the image, to y, row_floats and pitch apart, and
+ * merges their statistics into `stats` if FLAG_STATS. */
 static void store_tile(global const float *m, int point_floats, const tile_rows *tile, tile_place at,
                        cvy_conv_winograd_call call, float16 bias, global float *y, int row_floats, int pitch, int rows, int cols, moments *stats) {
   const int flags = call.flags;
@@ -499,8 +505,9 @@ static void store_tile(global const float *m, int point_floats, const tile_rows 
   if (flags & FLAG_STATS) count_values(inside, count, stats);
 }
 
-/* Statistics of an image's tiles in a block: the layer's own if parts == 1, else (N, parts, {sum, pivot, mean, M2},
- * out.pitch) in the workspace. Part: the block's number from the first one that holds a tile of the image. */
+/* Writes the statistics of an image's tiles in a block: to the layer's own statistics if parts == 1, else to (N,
+ * parts, {sum, pivot, mean, M2}, out.pitch) in the workspace. Part: the block's number, counted from the first block
+ * that holds a tile of the image. */
 CVY_ALWAYS_INLINE void store_moments(moments part, cvy_conv_winograd_call call, int block, int image, int k,
                                      global float *stats, global float *workspace) {
   const size_t pitch = call.out.pitch;
@@ -518,7 +525,8 @@ CVY_ALWAYS_INLINE void store_moments(moments part, cvy_conv_winograd_call call, 
   }
 }
 
-/* A block's tiles, 16 output channels from k on → y and the statistics. m: those channels of its products. */
+/* Transforms a block's tiles, 16 output channels from k on, → y and the statistics. m: those channels of its
+ * products. */
 CVY_ALWAYS_INLINE void store_block(global const float *m, float16 bias, global float *y, global float *stats,
                                    global float *workspace, cvy_conv_winograd_call call, tile_block b, int k) {
   const cvy_shape out = call.out;
@@ -575,7 +583,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_gather(
   }
 }
 
-/* Parts of each image's statistics → stats, in order. Group: every num_groups-th of n images. */
+/* Merges the parts of each image's statistics, in order → stats. Each work-group takes every num_groups-th of n
+ * images. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_merge_stats(global const float *restrict workspace,
                                                                         global float *restrict stats,
                                                                         const cvy_conv_winograd_call call) {

@@ -7,18 +7,19 @@
  *
  * A work-group of 256 makes 32 tiles x 32 filters, in steps of 4 channels. A step in local memory: v[c][point][tile] and
  * u[c][point][filter]. Sixteen items multiply the matrices of one point, 8 tiles x 8 filters each: 64 multiply-adds for four
- * 16-byte loads. While they do, the pixels and filters of the next step are on their way into registers: the first 128 items
- * read 4x4 pixels each (one tile and channel), the others four quads of u. Against Yan's 64 filters: the sums take 64
- * registers of each item instead of 128, and two groups fit a compute unit.
- * Back: four strips of 8 tiles go through local memory; each item then transforms one tile and filter of each strip. Item i
- * has filter i % 32 and tiles i / 32 * 4 + strip.
+ * 16-byte loads. Meanwhile, the pixels and filters of the next step are loaded into registers: the first 128 items
+ * read 4x4 pixels each (one tile and channel), the others four quads of u. Yan uses 64 filters. With 32, the sums
+ * take 64 registers of each item instead of 128, and two work-groups fit a compute unit.
+ * Inverse transform: four strips of 8 tiles go through local memory; each item then transforms one tile and filter of
+ * each strip. Item i has filter i % 32 and tiles i / 32 * 4 + strip.
  *
- * Filters come transformed, u[block of 32 filters][step][c][point][filter], zeros where there is no channel or filter.
- * Tile t of a call counts through samples, rows and columns of tiles. Groups count through `band` blocks of tiles, then blocks
- * of filters, then bands: groups that run at the same time share pixels and filters. Every index fits 32 bits.
+ * Filters are transformed beforehand, u[block of 32 filters][step][c][point][filter], zeros where there is no channel
+ * or filter. Tile t of a call counts through samples, rows and columns of tiles. Groups count through `band` blocks
+ * of tiles, then blocks of filters, then bands: groups that run at the same time share pixels and filters. Every
+ * index fits 32 bits.
  *
- * Statistics: each block of tiles leaves for each of its samples a slot (number: block + sample): the mean, rounded; its
- * residual, the mean of the differences from it; M2; the count. winograd_fused_merge puts them together.
+ * Statistics: each block of tiles writes a slot (number: block + sample) for each of its samples: the mean, rounded;
+ * its residual, the mean of the differences from it; M2; the count. winograd_fused_merge merges the slots.
  *
  * Parameters (defaults in brackets):
  *   PROLOGUE [0]  1: there is a load prologue; `flags` says which: 1 mean, scale and shift, 2 ReLU, 3 both; 2: with a
@@ -40,14 +41,14 @@
 #define CHANNELS CVY_FUSED_CHANNELS
 #define POINTS CVY_FUSED_POINTS
 #define LOADERS 128                  /* items that read pixels */
-#define V_PITCH (POINTS * TILES + 8) /* from channel to channel: 8 further, so that a warp's stores meet all banks */
+#define V_PITCH (POINTS * TILES + 8) /* distance of channels: 8 more, so that a warp's stores use all banks */
 #define U_PITCH (POINTS * FILTERS)
 #define U_FLOATS (CHANNELS * U_PITCH) /* of a step */
 #define U_AT (CHANNELS * V_PITCH)
 #define LOCAL_FLOATS (U_AT + U_FLOATS)
-#define STRIP 8 /* tiles of a strip of results: 16 points of it are no larger than a step */
+#define STRIP 8 /* tiles of a strip of results: 16 points of a strip fit the memory of a step */
 
-/* How many registers a compiler may take: as of GEMM_KERNEL in gemm_core.clh. */
+/* How many registers a compiler may use: see GEMM_KERNEL in gemm_core.clh. */
 #if defined(CVY_REGISTER_LIMIT)
 #define FUSED_KERNEL kernel void
 #elif defined(__GFX10__) || defined(__GFX11__) || defined(__GFX12__)
@@ -58,8 +59,8 @@
 #define FUSED_KERNEL kernel __attribute__((reqd_work_group_size(256, 1, 1))) void
 #endif
 
-/* Filters → u, (steps * 4 channels) x (filter_blocks * 32): in backward_data (turned) dy's channels are the filters, and the
- * taps are rotated by half a turn. An item per channel and filter. */
+/* Filters → u, (steps * 4 channels) x (filter_blocks * 32). In backward_data (turned), dy's channels are the
+ * filters, and the taps are rotated by half a turn. A work-item takes a channel and a filter. */
 kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_fused_filter(
     global const float *restrict w, global float *restrict u, int rows, int columns, int channels, int filters,
     int w_pitch, int turned, const cvy_divider by_columns) {
@@ -85,8 +86,8 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_fused_filt
   }
 }
 
-/* A strip of results: the item's two rows of it go to local memory, and all points of one tile and filter come back,
- * transformed: outputs (0,0), (0,1), (1,0), (1,1). All items, together. */
+/* A strip of results: the item's two rows of it go to local memory; the item then reads all points of one tile and
+ * filter, and transforms them: outputs (0,0), (0,1), (1,0), (1,1). All items must call it together. */
 static inline float4 transform_back(local float *m, int item, float4 upper0, float4 upper1, float4 lower0, float4 lower1) {
   local float *const to = m + (item / 16 * STRIP + item % 16 / 4 * 2) * FILTERS + item % 4 * 4;
   *(local float4 *)to = upper0, *(local float4 *)(to + FILTERS / 2) = upper1;
@@ -102,7 +103,8 @@ static inline float4 transform_back(local float *m, int item, float4 upper0, flo
                   below.y - below.z - below.w);
 }
 
-/* Where tile t is: its sample, first output, and how many of its rows and columns there are; none behind the last tile. */
+/* The place of tile t: its sample, its first output, and the number of its rows and columns that exist; both are 0
+ * behind the last tile. */
 typedef struct place {
   int image, row, col, rows, cols;
 } place;
@@ -115,7 +117,7 @@ static inline place place_of(int t, cvy_conv_fused_call call) {
   return p;
 }
 
-/* A tile's outputs of channel o, with bias, or added to what is there. Returns them. */
+/* Stores a tile's outputs of channel o, with bias, or added to the old values. Returns them. */
 static inline float4 store_tile(global float *out, place p, int o, cvy_conv_fused_call call, float4 v) {
   const int row_pitch = call.out.w * call.out.pitch, at = (p.image * call.out.h + p.row) * row_pitch + p.col * call.out.pitch + o;
   const bool there = o < call.out.pitch;
@@ -132,13 +134,13 @@ static inline float4 store_tile(global float *out, place p, int o, cvy_conv_fuse
   return v;
 }
 
-/* Of the four values those that there are. */
+/* The sum of those of the four values that exist. */
 static inline float sum_there(place p, float4 v) {
   const float first = v.x + (p.cols > 1 ? v.y : 0.0f), second = v.z + (p.cols > 1 ? v.w : 0.0f);
   return (p.rows > 0 ? first : 0.0f) + (p.rows > 1 ? second : 0.0f);
 }
 
-/* The tiles of a block that are of one sample. */
+/* The tiles of a block that belong to one sample. */
 typedef struct segment {
   int first, last;
 } segment;
@@ -148,21 +150,21 @@ static inline segment segment_of(int image, int t0, cvy_conv_fused_call call) {
   s.first = max(image * per_image - t0, 0), s.last = min(min((image + 1) * per_image, call.tiles) - t0, TILES);
   return s;
 }
-/* Sum over a segment's tiles, in order, of one filter's or (step 1) of the tiles' own numbers. */
+/* Sum over a segment's tiles, in order, of the values of one filter, or (step 1) of one value per tile. */
 static inline float sum_segment(local const float *from, segment s, int step) {
   float sum = 0.0f;
   for (int t = s.first; t < s.last; t++) sum += from[t * step];
   return sum;
 }
 
-/* x, through the load prologue, * u → out, as the head of this file tells. */
+/* x, through the load prologue, * u → out, as described at the head of this file. */
 FUSED_KERNEL winograd_fused_multiply(global const float *restrict x, global const float *restrict affine,
                                      global const float *restrict residual, global const float *restrict u,
                                      global const float *restrict bias, global float *restrict out,
                                      global float *restrict slots, const cvy_conv_fused_call call) {
   local float tiles[LOCAL_FLOATS] __attribute__((aligned(16)));
 #if PROLOGUE
-  local int affine_at[LOADERS]; /* each item's own: a register would be one too many */
+  local int affine_at[LOADERS]; /* each item keeps its own here: a register would be one too many */
 #endif
   const int item = get_local_id(0), group = get_group_id(0);
   const int band = group / (call.band * call.filter_blocks), of_band = group - band * call.band * call.filter_blocks,
@@ -170,7 +172,8 @@ FUSED_KERNEL winograd_fused_multiply(global const float *restrict x, global cons
             tile_block = band * call.band + of_band - filter_block * width;
   const int t0 = tile_block * TILES;
 
-  /* Items that read pixels: tile, channel of a step, and which of its 16 pixels there are, a bit for each. */
+  /* Items that read pixels: the tile, the channel of a step, and a mask of its 16 pixels, a bit for each that
+   * exists. */
   const bool reads_pixels = item < LOADERS;
   const int channel = item % CHANNELS, row_pitch = call.in.w * call.in.pitch;
   int inside = 0, from;
@@ -191,7 +194,7 @@ FUSED_KERNEL winograd_fused_multiply(global const float *restrict x, global cons
     from = filter_block * call.steps * U_FLOATS + (item - LOADERS) * 4 - U_FLOATS;
   }
   local float *const to = tiles + (reads_pixels ? channel * V_PITCH + item / CHANNELS : U_AT + (item - LOADERS) * 4);
-  /* The item's tiles: 8 neighbours; its filters: quads half a block apart. */
+  /* The item's tiles: 8 neighbours. Its filters: quads, half a block apart. */
   local const float *const a_from = tiles + item / 16 * TILES + item % 16 / 4 * 8,
                            *const b_from = tiles + U_AT + item / 16 * FILTERS + item % 4 * 4;
 
@@ -296,9 +299,9 @@ FUSED_KERNEL winograd_fused_multiply(global const float *restrict x, global cons
   if (filter == 0) counts[tile + (s)] = (float)(p##s.rows * p##s.cols);
     EACH_TILE(SHARE_SUM)
     barrier(CLK_LOCAL_MEM_FENCE);
-    /* A sample's mean is divided once, by the item of its first tile, and goes through memory to the differences and to the slot:
-     * NVIDIA's compiler fuses y - sum / count into a multiply-add, whose quotient is not rounded. Behind the last tile segments are
-     * empty: 0 / 0 meets no output that there is. */
+    /* The item of a sample's first tile divides to get the mean, once, and passes it through memory to the
+     * differences and to the slot: NVIDIA's compiler fuses y - sum / count into a multiply-add, whose quotient is
+     * not rounded. Behind the last tile, segments are empty: 0 / 0 reaches no output that exists. */
 #define SHARE_MEAN(s) \
   if (g##s.first == tile + (s)) means[(tile + (s)) * FILTERS + filter] = sum_segment(sums + filter, g##s, FILTERS) / sum_segment(counts, g##s, 1);
     EACH_TILE(SHARE_MEAN)
@@ -309,7 +312,7 @@ FUSED_KERNEL winograd_fused_multiply(global const float *restrict x, global cons
   mine[2 * TILES * FILTERS + (s) * FILTERS] = sum_there(p##s, d##s * d##s);
     EACH_TILE(SHARE_SQUARES)
     barrier(CLK_LOCAL_MEM_FENCE);
-    /* Eight samples of the block at a time, an item for each filter. */
+    /* Eight samples of the block at a time; each has an item for each filter. */
     const int last_image = fast_div(min(t0 + TILES, call.tiles) - 1, call.by_image);
     for (int image = fast_div(t0, call.by_image) + item / FILTERS; image <= last_image; image += 256 / FILTERS) {
       const segment g = segment_of(image, t0, call);
@@ -324,9 +327,9 @@ FUSED_KERNEL winograd_fused_multiply(global const float *restrict x, global cons
   }
 }
 
-/* Slots of a sample's blocks of tiles → stats[image,0,k] = mean, stats[image,1,k] = M2, in order (Chan et al. 1979). An item
- * per sample and channel. Means are counted from the first block's: if they are large against the deviations, their rounding
- * would show. */
+/* Merges the slots of a sample's blocks of tiles, in order → stats[image,0,k] = mean, stats[image,1,k] = M2 (Chan et
+ * al. 1979). A work-item takes a sample and a channel. Means are relative to the first block's mean: if they are
+ * large against the deviations, their rounding would show. */
 kernel __attribute__((reqd_work_group_size(64, 1, 1))) void winograd_fused_merge(global const float *restrict slots,
                                                                                 global float *restrict stats, int stats_at,
                                                                                 int images, int per_image, int pitch,

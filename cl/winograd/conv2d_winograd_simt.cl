@@ -6,12 +6,13 @@
  * winograd.clh has the matrices.
  *
  * Workspace: matrices (ALPHA*ALPHA, rows, pitch), pitches multiples of 4, zeros where there is no channel. Tile t of a
- * call counts through the images of a chunk, rows and columns of tiles. Transforms: an item per tile and channel,
- * neighbours take neighbouring channels, so that scalar loads of any pitch are coalesced. Every index fits 32 bits.
+ * call counts through the images of a chunk, rows and columns of tiles. Transforms: a work-item per tile and channel;
+ * neighbouring work-items take neighbouring channels, so that scalar loads of any pitch are coalesced. Every index
+ * fits 32 bits.
  *
  * Parameters (defaults in brackets):
- *   STAGE [0]     0 transforms (they know TILE, and MATH if it is TF32: they round what products multiply), 1 products of
- *                 forward and backward-data, 2 of backward-weights
+ *   STAGE [0]     0 transforms (they use TILE, and MATH if it is TF32: they round the factors of the products), 1
+ *                 products of forward and backward-data, 2 of backward-weights
  *   TILE [4]      m
  *   TILE_M, TILE_N, TILE_K, MATH   of the products, see gemm_core.clh */
 #include "common.clh"
@@ -42,8 +43,9 @@
 
 #if STAGE == 0
 
-/* As in gemm_core.clh: a tile of 36 numbers stays in registers. AMD: winograd_simt_output leaves room for two work-groups on Vega, and gfx11
- * spills nothing, if the compiler knows that more would not be gained. */
+/* Register limits as in gemm_core.clh: a tile of 36 numbers stays in registers. AMD: if the compiler knows that a
+ * higher occupancy gains nothing, winograd_simt_output leaves room for two work-groups on Vega, and gfx11 does not
+ * spill. */
 #ifdef CVY_SUB_GROUP
 #define TRANSFORM_KERNEL kernel __attribute__((reqd_work_group_size(256, 1, 1), intel_reqd_sub_group_size(CVY_SUB_GROUP))) void
 #elif defined(__GFX9__)
@@ -57,8 +59,8 @@
 #define TILE_OUT TILE
 #include "winograd/winograd.clh"
 
-/* Filters → u[u_at + b*rows*pitch + row*pitch + column]: row = c, column = k; turned: row = k, column = c and the filter
- * rotated by half a turn. Zeros where there is no c or k. An item per row and column. */
+/* Filters → u[u_at + b*rows*pitch + row*pitch + column]: row = c, column = k; turned: row = k, column = c, and the
+ * filter is rotated by half a turn. Zeros where c or k does not exist. A work-item takes a row and a column. */
 TRANSFORM_KERNEL winograd_simt_filter(
     global const float *restrict w, global float *restrict u, int u_at, int rows, int pitch, int channels, int filters,
     int w_pitch, int turned, const cvy_divider by_pitch) {
@@ -119,9 +121,9 @@ TRANSFORM_KERNEL winograd_simt_input(
   }
 }
 
-/* Gradients of tile t's TILE x TILE outputs and filter k → d[d_at + (b*tiles + t)*pitch + k], alike. Work-groups behind
- * these sum 64 columns of dy over sum_rows of its `positions` rows each, for db → d[sums_at + piece*out_pitch + column]:
- * item i takes every fourth row of column i % 64. */
+/* Transforms the gradients of tile t's TILE x TILE outputs and filter k → d[d_at + (b*tiles + t)*pitch + k]. The
+ * work-groups behind these sum 64 columns of dy over sum_rows of its `positions` rows each, for db → d[sums_at +
+ * piece*out_pitch + column]: item i takes every fourth row of column i % 64. */
 TRANSFORM_KERNEL winograd_simt_gradient(
     global const float *restrict dy, global float *restrict d_out, int d_at, int first, int tiles, int tiles_h,
     int tiles_w, int pitch, int out_h, int out_w, int out_pitch, const cvy_divider by_pitch, const cvy_divider by_image,
@@ -158,19 +160,20 @@ TRANSFORM_KERNEL winograd_simt_gradient(
   }
 }
 
-/* Of some values: their number, their mean as a sum of two numbers, and the sum of squared deviations. The mean is near or at `near`: in one
- * number, its rounding would show in the deviations wherever it is large beside them. */
+/* Statistics of some values: their number, their mean as a sum of two numbers, and the sum of squared deviations.
+ * `near` is the mean or a value near it. If the mean were a single number, its rounding would show in the deviations
+ * wherever it is large beside them. */
 typedef struct moments {
   float n, near, rest, m2;
 } moments;
 
-/* Of two such sets together (Chan, Golub, LeVeque 1979). */
+/* Merges two such sets (Chan, Golub, LeVeque 1979). */
 static inline moments merge(moments a, moments b) {
   const float n = a.n + b.n, share = n > 0.0f ? b.n / n : 0.0f, d = b.near - a.near + (b.rest - a.rest);
   return a.n > 0.0f ? (moments){n, a.near, a.rest + d * share, a.m2 + b.m2 + d * d * a.n * share} : b;
 }
 
-/* Of the first rows x cols of a tile's results. */
+/* Statistics of the first rows x cols outputs of a tile. */
 static inline moments moments_of(const float *v, int rows, int cols) {
   moments tile = {(float)(rows * cols), 0.0f, 0.0f, 0.0f};
 #pragma unroll
@@ -186,9 +189,10 @@ static inline moments moments_of(const float *v, int rows, int cols) {
   return tile;
 }
 
-/* m[m_at + part*part_floats + (b*tiles + t)*pitch + o], parts added up in order → out, with bias, or added to what is
- * there; and the image's statistics, if asked for: then pieces is 1. A work-group takes `lanes` channels (a power of two) of one image:
- * 256/lanes items share the tiles of a channel, those of piece i begin at the i-th 256/lanes tiles and go on behind all pieces. */
+/* m[m_at + part*part_floats + (b*tiles + t)*pitch + o], parts added up in order → out, with bias, or added to the
+ * old values; and the image's statistics, if requested: then pieces is 1. A work-group takes `lanes` channels (a
+ * power of two) of one image: 256/lanes items share the tiles of a channel. Piece i begins with the i-th 256/lanes
+ * tiles and continues behind those of all pieces. */
 TRANSFORM_KERNEL winograd_simt_output(
     global const float *restrict m, global const float *restrict bias, global float *restrict out,
     global float *restrict stats, int m_at, int first, int tiles, int tiles_h, int tiles_w, int pitch, int out_h,
@@ -228,7 +232,7 @@ TRANSFORM_KERNEL winograd_simt_output(
       if (has_stats) all = merge(all, moments_of(v, rows, cols));
     }
   }
-  for (int left = has_stats ? 128 : 0; left >= lanes; left /= 2) { /* of 2 * left items the second half gives its results away */
+  for (int left = has_stats ? 128 : 0; left >= lanes; left /= 2) { /* the second of two halves passes its results */
     others[item] = all;
     barrier(CLK_LOCAL_MEM_FENCE);
     if (item < left) all = merge(all, others[item + left]);
@@ -240,8 +244,9 @@ TRANSFORM_KERNEL winograd_simt_output(
   }
 }
 
-/* dw (+)= Gt [sum over parts, in order, of p[part*part_floats + (b*rows + c)*pitch + k]] G. An item per c and k; behind
- * these one for each of n_db columns: db (+)= sum of p[sums_at + piece*n_db + column], in order. */
+/* dw (+)= Gt [sum over parts, in order, of p[part*part_floats + (b*rows + c)*pitch + k]] G. A work-item takes c and
+ * k; the work-items behind these take one of n_db columns each: db (+)= sum of p[sums_at + piece*n_db + column], in
+ * order. */
 TRANSFORM_KERNEL winograd_simt_dw(
     global const float *restrict parts, global float *restrict dw, int n_parts, int part_floats, int rows, int pitch,
     int channels, int w_pitch, const cvy_divider by_w, int accumulate, global float *restrict db, int sums_at, int n_db,
@@ -280,7 +285,7 @@ TRANSFORM_KERNEL winograd_simt_dw(
 #define HAS_PIECE(q, width) (PIECES(width) % ITEMS == 0 || (q) < PIECES(width))
 #define LOAD(p) (*(global const float4 *)(p))
 
-/* A run of results in a row and from a column on, if they are there. */
+/* Stores a run of results in a row, from a column on, as far as they exist. */
 static inline void store_run(global float *to, int row, int column, int rows, int columns, gemm_run v, int accumulate) {
   global gemm_run *const run = (global gemm_run *)(to + row * columns + column);
   if (row < rows && column < columns) *run = accumulate ? *run + v : v;

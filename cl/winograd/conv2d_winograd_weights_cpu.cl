@@ -5,7 +5,8 @@
  * matrices of F(TILE x TILE, 3x3), whose forward form is y = A^T[(G w G^T) * (B^T d B)]A, the same sum of products read
  * as a function of w gives
  *   dw = G^T [ sum over tiles of (B^T d B) * (A dy A^T) ] G           (* element by element)
- * and with channels the bracket is SIDE*SIDE matrix products (C, tiles) x (tiles, K), one for each place in the tile.
+ * and with channels, the sum in brackets is SIDE*SIDE matrix products (C, tiles) x (tiles, K), one for each place in
+ * the tile.
  * Source: S. Winograd, Arithmetic Complexity of Computations (1980), chapter IV; A. Lavin and S. Gray, Fast Algorithms
  * for Convolutional Neural Networks (2016), section 4. winograd.clh has the matrices.
  *
@@ -13,10 +14,11 @@
  * block_c input channels, block_k output channels and one of `splits` equal parts of all tiles (images outermost). Its
  * transformed dw stays in the slice, sized for a second-level cache. It takes `strip` tiles at a time: transforms of
  * their x and dy into the slice, then all products in register tiles of 8 x 32 (winograd_wtile_tmpl.clh) whose sums over the strip are
- * added to the task's dw. At the end that is transformed back. Parts are summed in order by a kernel of
+ * added to the task's dw. At the end, dw is transformed back. Parts are summed in order by a kernel of
  * conv2d_direct_cpu.cl.
  *
- * The last tiles of an image may have fewer products (winograd_edge_cpu.clh): places of a strip have as many tiles as have them.
+ * The last tiles of an image may have fewer products (winograd_edge_cpu.clh): a place of a strip has only the tiles
+ * that have its products.
  *
  * Slice, in floats (place_floats: distance of two places of the tile):
  *   dw  [place][block of 32 k][c][32]      gradient [place][block of 32 k][tile][32]
@@ -47,8 +49,8 @@
 #include "winograd/winograd.clh"
 #include "winograd/winograd_edge_cpu.clh"
 
-/* Everything starts at a multiple of 16 floats, so that vectors can be read and written as such: vstore16 may come out as
- * four stores. */
+/* Everything starts at a multiple of 16 floats, so that vectors are loaded and stored with this alignment: vstore16
+ * may become four stores. */
 typedef global float16 *vector_out;
 typedef global const float16 *vector_in;
 #define LOAD(p) (*(vector_in)(p))
@@ -56,8 +58,8 @@ typedef global const float16 *vector_in;
 
 /* ---- tiles ---- */
 
-/* SIDE (TILE) lines of an image from `first` on: offsets in units of `step`, and -1 where the line is in the image, 0
- * where not; those outside have the offset of a line inside. */
+/* SIDE (TILE) lines of an image from `first` on: offsets in units of `step`, and -1 where the line is in the image,
+ * 0 where it is not; lines outside have the offset of a line inside. */
 CVY_ALWAYS_INLINE bool find_lines(int first, int count, int length, int step, int *at, int *inside) {
   for (int i = 0; i < count; i++) {
     const int line = first + i;
@@ -69,7 +71,8 @@ CVY_ALWAYS_INLINE bool find_lines(int first, int count, int length, int step, in
 
 CVY_ALWAYS_INLINE float16 masked(const float16 v, const int mask) { return as_float16(as_int16(v) & (int16)(mask)); }
 
-/* Where a tile goes: its row of each place, its outputs of a line, and lines of products that it does not have. */
+/* The destination of a tile: its row of each place, the number of outputs of its lines, and the lines of products
+ * that it does not have. */
 typedef struct {
   int row[PLACES];
   int of_h, of_w, cut_h;
@@ -80,8 +83,8 @@ CVY_ALWAYS_INLINE void find_target(tile_target *t, const tile_rows *rows, cvy_co
   t->of_h = last_h ? edges.of_h : TILE, t->of_w = last_w ? edges.of_w : TILE, t->cut_h = last_h ? edges.cut_h : 0;
 }
 
-/* Transforms x under a tile, channels c0 … c0+channels-1 (a multiple of 16): rows[], columns[] are offsets in x. whole: all
- * pixels lie in the image; then it has TILE x TILE outputs. */
+/* Transforms x under a tile, channels c0 … c0+channels-1 (a multiple of 16): rows[], columns[] are offsets in x.
+ * whole: all pixels lie in the image; then the tile has TILE x TILE outputs. */
 CVY_ALWAYS_INLINE void input_tile(const bool whole, global const float *x, global const float *residual,
                                   global const float *affine, int pitch, const int *rows, const int *columns,
                                   const int *row_inside, const int *column_inside, const tile_target *target, int channels,
@@ -124,8 +127,8 @@ CVY_ALWAYS_INLINE void input_tile(const bool whole, global const float *x, globa
   }
 }
 
-/* The same for a tile of dy, block_k channels from dy on: blocks of 32, the last of 16 if channels is an odd multiple
- * of it. Adds the tile to sums (NULL: not wanted). */
+/* Transforms a tile of dy, block_k channels from dy on: blocks of 32, the last of 16 if channels is an odd multiple
+ * of 16. Adds the tile to sums (NULL: not needed). */
 CVY_ALWAYS_INLINE void gradient_tile(const bool whole, global const float *dy, const int *rows, const int *columns,
                                      const int *row_inside, const int *column_inside, const tile_target *target,
                                      int channels, int strip, global float *to, int place_floats, global float *sums) {
@@ -196,13 +199,13 @@ static void multiply(int width, global const float *x, global const float *dy, i
 
 /* ---- the next strip's pixels ---- */
 
-/* While products of one strip are computed, the pixels of the next are fetched: without that, transforms wait for memory
- * half of the time. */
+/* While the products of one strip are computed, the pixels of the next are fetched: otherwise transforms wait for
+ * memory half of the time. */
 typedef struct {
   int in_h, in_w, in_pitch, out_h, out_w, out_pitch, tiles_w, per_image;
 } image_shape;
 
-/* Where a walk over the pixels of tiles is: row, column of the image of tile `at`. */
+/* Position of a walk over the pixels of tiles: row, column of the image of tile `at`. */
 typedef struct {
   int at, end, image, p, q, i, j;
 } pixel_walk;
@@ -232,15 +235,15 @@ CVY_ALWAYS_INLINE void fetch_pixel(pixel_walk *w, const image_shape *s, global c
   *w = walk_from(s, w->at + 1, w->end);
 }
 
-/* dw of part `split` of the tiles goes to dw + split*part_floats (and db likewise), added if FLAG_ACCUMULATE. FLAG_BIAS:
- * db is wanted. in_pitch and out_pitch are multiples of 16, block_c and block_k too. */
+/* dw of part `split` of the tiles goes to dw + split*part_floats (and db likewise), added if FLAG_ACCUMULATE.
+ * FLAG_BIAS: db is computed, too. in_pitch, out_pitch, block_c and block_k are multiples of 16. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_weights_cpu(
     global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
     global const float *restrict dy, global float *restrict dw,
     global float *restrict db, global float *restrict workspace, int n, int in_h, int in_w, int in_c, int in_pitch,
     int out_h, int out_w, int out_pitch, int pad_h, int pad_w, int strip, int block_c, int block_k, int splits,
     int part_floats, int db_at, int slices_at, int slice_floats, int group_size, int flags, const cvy_conv_edges edges) {
-  /* one vector more between places: a distance of a power of two would crowd them into few lines of the cache */
+  /* one vector more between places: a power of two would map them to few sets of the cache */
   const int own_place = block_c * block_k + 16, x_place = strip * block_c + 16, dy_place = strip * block_k + 16;
   global float *own = workspace + slices_at + (size_t)CVY_GROUP * (size_t)slice_floats;
   global float *tx = own + PLACES * own_place;
@@ -254,7 +257,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_weights_cpu(
   const int task_end = (int)((long)n_tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
 
   for (int task = task_begin; task < task_end; task++) {
-    /* all blocks of a part of the images one after the other: its x and dy stay in a cache */
+    /* all blocks of one part of the images in succession: the part's x and dy stay in a cache */
     const int split = task / (blocks_c * blocks_k), block = task % (blocks_c * blocks_k);
     const int c0 = block / blocks_k * block_c, k0 = block % blocks_k * block_k;
     const int c_floats = min(block_c, (in_c - c0 + 15) / 16 * 16), k_floats = min(block_k, out_pitch - k0);

@@ -6,28 +6,30 @@
  *   dM = A dwindow A',  dV[point] = dM[point] U[point]',  dx += B dV B'      (tiles overlap)
  *                       dU[point] = V[point]' dM[point],  dw = G' dU G
  *
- * Tiles are numbered over columns, rows, images; a block is TILES of them. One work-item per work-group, which walks over
- * a contiguous range of tasks with a slice of the workspace of its own: blocks (forward, weights), images (data, whose
- * tiles are added up in their order). Slice:
+ * Tiles are numbered over columns, rows, images; a block is TILES of them. Each work-group has one work-item, which
+ * walks over a contiguous range of tasks with its own slice of the workspace: blocks (forward, weights), images
+ * (data, whose tiles are added up in their order). Slice:
  *   zeros  one pixel of the padding (x_pitch floats)
  *   v      POINTS x (TILES rows of x_pitch)
  *   m      POINTS x (TILES rows of y_pitch)
  *   own    weights: dU, POINTS x (C rounded up to 4 rows of y_pitch), and the sums of the windows' gradients (y_pitch)
- * Points are GAP floats further apart than that, so that they do not meet in one set of a cache. Transformed weights are
- * first in the workspace: POINTS x (C rows of y_pitch), or turned POINTS x (K rows of x_pitch).
- * Register tiles: 4 or 8 rows x up to 4 vectors (CVY_VECTOR_FLOATS 8: 4 x 1). Rows of v and m behind the block's last tile are multiplied, too; they
- * hold old values, and their products are not used. */
+ * The distance of two points is GAP floats larger than that, so that points do not map to one set of a cache.
+ * Transformed weights come first in the workspace: POINTS x (C rows of y_pitch), or turned POINTS x (K rows of
+ * x_pitch).
+ * Register tiles: 4 or 8 rows x up to 4 vectors (CVY_VECTOR_FLOATS 8: 4 x 1). Rows of v and m behind the block's last
+ * tile are multiplied, too: they hold stale values, and their products are not used. */
 #define TILE_OUT 2
 #define TAPS 5
 #include "conv2d/convpool.clh"
 #include "winograd/winograd_tile_cpu.clh"
 
-#define TILES 16 /* the same in src/ops/conv2d/convpool.c */
+#define TILES 16 /* the same value as in src/ops/conv2d/convpool.c */
 #define GAP 16   /* likewise */
 
 /* ---- weights ---- */
 
-/* Weights (5,5,C,pitch) to the workspace. Group: a range of (input channel, 16 output channels). */
+/* Transforms weights (5,5,C,pitch) to the workspace. Each work-group takes a range of (input channel, 16 output
+ * channels). */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void convpool_winograd_weights(global const float *restrict w,
                                                                   global float *restrict workspace, int c, int pitch) {
   const int parts = pitch / 16;
@@ -41,7 +43,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void convpool_winograd_weights(global const f
   }
 }
 
-/* The same turned, (POINTS, K, x_pitch) from (5,5,C,pitch), zeros behind C. Group: a range of (16 k, 16 c). */
+/* Transforms turned weights, (POINTS, K, x_pitch) from (5,5,C,pitch), zeros behind C. Each work-group takes a range
+ * of (16 k, 16 c). */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void convpool_winograd_weights_turned(global const float *restrict w,
                                                                          global float *restrict workspace, int c,
                                                                          int x_pitch, int k, int pitch) {
@@ -69,7 +72,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void convpool_winograd_weights_turned(global 
 
 /* ---- tiles ---- */
 
-/* A tile's place: image, row and column of its window. */
+/* The place of a tile: the image, and the row and column of the tile's window. */
 typedef struct {
   int image, row, col;
 } tile_place;
@@ -269,7 +272,8 @@ convpool_winograd_data(global const float *restrict dy, global const uchar *rest
   }
 }
 
-/* Tasks: blocks of tiles. Leaves dU and the sums of dy in each group's slice, at own_at. FLAG_BIAS: the sums are wanted. */
+/* Tasks: blocks of tiles. Writes dU and the sums of dy to each work-group's slice, at own_at. FLAG_BIAS: the sums
+ * are computed, too. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void
 convpool_winograd_gradient(global const float *restrict x, global const float *restrict dy,
                            global const uchar *restrict mask, global float *restrict workspace, int n, int in_h,
@@ -299,8 +303,8 @@ convpool_winograd_gradient(global const float *restrict x, global const float *r
   }
 }
 
-/* dU of `parts` groups, slice_floats apart from `own_at` of the workspace on → dw, db. Group: a range of (input channel, 16
- * output channels), the sums of dy as one more channel. */
+/* Adds up dU of `parts` work-groups, slice_floats apart from `own_at` of the workspace on → dw, db. Each work-group
+ * takes a range of (input channel, 16 output channels); the sums of dy count as one more channel. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void convpool_winograd_finish(global const float *restrict workspace,
                                                                  global float *restrict dw, global float *restrict db,
                                                                  int c, int pitch, int parts, int own_at,

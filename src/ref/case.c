@@ -19,7 +19,7 @@ struct case_block {
 
 void *case_alloc(case_memory *m, size_t count, size_t elem_bytes) {
   struct case_block *const b = cvy_calloc(count * elem_bytes + 64, 1);
-  CVY_ASSERT(b != NULL); /* small beside what devices need, and there is no way to go on without it */
+  CVY_ASSERT(b != NULL); /* small beside device memory; the caller cannot continue without it */
   b->next = m->blocks;
   m->blocks = b;
   return (char *)b + 64;

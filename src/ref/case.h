@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * A case: a call of an operation, or a few that belong together, with the values of its tensors, the true results, the
- * bounds of their errors, and the functions that make the calls. case_<op>.c makes cases from a shape and a
- * seed [cases.h]; case_run runs them. The tests, `convoy selftest` and `convoy bench` take the same ones. */
+ * A case: a call of an operation, or a few related calls, with the values of its tensors, the true results, the
+ * bounds of their errors, and the functions that perform the calls. case_<op>.c makes cases from a shape and a seed
+ * [cases.h]; case_run runs them. The tests, `convoy selftest` and `convoy bench` share these cases. */
 #ifndef CVY_REF_CASE_H
 #define CVY_REF_CASE_H
 
@@ -48,7 +48,7 @@ case_fill_kind case_fill(case_rng *r, float *x, size_t n, case_fill_kind kind); 
 enum { CASE_TENSORS = 20, CASE_PASSES = 6, CASE_WORKSPACE = CASE_TENSORS };
 
 typedef enum case_role {
-  CASE_NONE, /* the case has no such tensor: the call gets NULL */
+  CASE_NONE, /* the case does not have this tensor: the call gets NULL */
   CASE_IN,   /* must not change */
   CASE_OUT,  /* full of NaN before */
   CASE_INOUT /* begins as `data` and may change */
@@ -57,11 +57,11 @@ typedef enum case_role {
 typedef struct case_tensor {
   const char *name;
   case_role role;
-  int rows, cols, pitch; /* floats, zeros behind cols. pitch 0: rows * cols bytes, compared by `after` alone */
-  bool shared;           /* one for all samples, as weights are; else rows / n belong to each */
-  int lies_in;           /* in place: 1 + the tensor whose buffer it is; 0: its own */
+  int rows, cols, pitch; /* floats, zeros behind cols. pitch 0: rows * cols bytes, which only `after` compares */
+  bool shared;           /* one for all samples, like weights; else each sample has rows / n */
+  int lies_in;           /* in place: 1 + the index of the tensor whose buffer it shares; 0: its own */
   void *data;            /* IN, INOUT: dense */
-  double *want, *bound;  /* of a pass's output, dense. want NULL: anything; bound NULL: exactly, rounded to float */
+  double *want, *bound;  /* of a pass's output, dense. want NULL: not compared; bound NULL: exact, rounded to float */
   void *got;             /* the pass's output, dense */
 } case_tensor;
 
@@ -69,16 +69,16 @@ typedef struct op_case op_case;
 #define CASE_BIT(at) (1u << (at))
 typedef struct case_pass {
   const char *name;
-  uint32_t reads, writes; /* CASE_BIT of tensors; a pass reads an earlier pass's output where that wrote it */
-  cvy_status (*run)(op_case *c, cvy_queue *queue, cvy_buffer *const *b); /* b: by tensor, and CASE_WORKSPACE */
-  void (*after)(op_case *c); /* judges what a comparison does not (case_wrong), or makes truth from it; may be NULL */
+  uint32_t reads, writes; /* CASE_BIT of tensors; a pass reads the output of an earlier pass that wrote it */
+  cvy_status (*run)(op_case *c, cvy_queue *queue, cvy_buffer *const *b); /* indices: tensors, CASE_WORKSPACE */
+  void (*after)(op_case *c); /* further checks (case_wrong), or computes truth from the output; may be NULL */
 } case_pass;
 typedef struct case_calls {
   const char *operation;
-  /* Makes c->op, and the bounds that depend on its algorithm. */
+  /* Creates c->op, and computes the bounds that depend on its algorithm. */
   cvy_status (*create)(op_case *c, cvy_device *device, size_t *workspace_bytes);
   void (*destroy)(op_case *c);
-  case_pass passes[CASE_PASSES]; /* as many as have a name */
+  case_pass passes[CASE_PASSES]; /* only those that have a name */
 } case_calls;
 
 /* First member of each operation's own case. */
@@ -90,19 +90,20 @@ struct op_case {
   case_tensor tensors[CASE_TENSORS];
   case_memory memory;
   void *op;
-  bool slices;           /* by create: it slices its workspace, which must not be a slice then: slices never overlap; */
-  const char *algorithm; /* name of the kernels, NULL: there is one way; */
+  bool slices;           /* by create: it slices its workspace, which then is no slice, since slices never overlap; */
+  const char *algorithm; /* name of the kernels, NULL: there is only one choice; */
   double l2_bound;       /* stated relative L2 error, 0: none */
   char why[1600];        /* the first error, or "" */
   double worst;          /* largest error / bound of the run, */
   const char *worst_of;  /* the tensor */
 };
 
-/* Adds a tensor; the values are zero. Its data, or NULL for an output. */
+/* Adds a tensor of zeros. Returns its data, or NULL for an output. */
 float *case_in(op_case *c, int at, const char *name, size_t rows, int cols, int pitch);
 void *case_in_bytes(op_case *c, int at, const char *name, size_t count, size_t elem_bytes);
 case_tensor *case_out(op_case *c, int at, const char *name, size_t rows, int cols, int pitch);
-/* An output that adds to `old` if that is not NULL: also to want, and to a bound that still is a sum of magnitudes. */
+/* An output that is added to `old`, unless that is NULL: `old` is added to want, and to a bound that still is a sum
+ * of magnitudes. */
 case_tensor *case_sum_out(op_case *c, int at, const char *name, size_t rows, int cols, int pitch, const float *old);
 void case_add_old(case_tensor *t);
 /* bound = factor * eps * bound + the smallest normal float. */
@@ -111,35 +112,36 @@ size_t case_size(const case_tensor *t);
 case_tensor *case_find(op_case *c, const char *name);
 /* The values of a tensor in double. */
 double *case_values(op_case *c, int at);
-/* Notes an error; the first one stays. */
+/* Records an error; the first one is kept. */
 void case_wrong(op_case *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void case_end(op_case *c);
 
-/* Largest |got - want| / bound, INFINITY where a value is not finite and should be; bound NULL: 0 or INFINITY. Above 1
- * `text` says what is wrong, and on further lines where. */
+/* Largest |got - want| / bound; INFINITY where a value should be finite and is not; with bound NULL, 0 or INFINITY.
+ * If the result is above 1, `text` describes the error, and its place on further lines. */
 double case_compare(const char *what, const float *got, const double *want, const double *bound, size_t rows, int cols,
                     char *text, size_t text_bytes);
 
 /* ---- on a device [case_run.c] ---- */
 
-/* Device memory with guard bands on both sides, or without. bytes NULL: all bits set, which is NaN. */
+/* Device memory, optionally with guard bands on both sides. bytes NULL: all bits are set, which is NaN. */
 typedef struct case_guarded {
-  cvy_buffer *whole, *inside; /* the same without guards */
+  cvy_buffer *whole, *inside; /* inside: whole without the guard bands */
   size_t size_bytes;          /* of the inside */
   size_t guard_bytes;         /* of each band */
-  unsigned char *image;       /* of the whole as it began */
+  unsigned char *image;       /* initial content of whole */
 } case_guarded;
 cvy_status case_guarded_create(cvy_device *device, cvy_queue *queue, const void *bytes, size_t size_bytes, bool guards,
                                case_guarded **out);
-/* Writes to `why` if a guard band has changed, or with `constant` the content. */
+/* Writes to `why` if a guard band has changed, or, if `constant`, the content. */
 cvy_status case_guarded_verify(const case_guarded *g, cvy_queue *queue, bool constant, char *why, size_t why_bytes);
 void case_guarded_destroy(case_guarded **g);
-/* rows x cols dense values with zeros up to the pitch; and back, where padding that is not zero is written to why. */
+/* case_pad: rows x cols dense values, with zeros up to the pitch. case_unpad: the reverse; it writes to `why` if
+ * padding is not zero. */
 float *case_pad(case_memory *m, const float *dense, size_t rows, int cols, int pitch);
 float *case_unpad(case_memory *m, const float *padded, size_t rows, int cols, int pitch, char *why, size_t why_bytes);
 
-/* Creates the operation and runs all passes, each twice: outputs must be right and the same both times, and nothing
- * else may change. After an error c->why is not empty. The status is that of the first call that failed. */
+/* Creates the operation and runs all passes, each twice. Outputs must be right and the same both times, and nothing
+ * else may change. After an error, c->why is not empty. Returns the status of the first call that failed. */
 cvy_status case_run(op_case *c, cvy_device *device, cvy_queue *queue);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Activations. Bounds in eps: exp is good to 4 ulp, and an argument v of it that is off by k roundings makes the
- * logistic function or the bell off by k |v| parts; both fall faster than |v| grows, so 8 times the size of what is
- * added or multiplied covers it. GELU's own approximation adds 1 eps of |x|. Values where a corner is near are equal on
- * both sides up to that. A factor of x below float32's normal numbers may be taken for 0. */
+ * Activations. Bounds in eps: exp has an error of at most 4 ulp. If its argument v is off by k roundings, the
+ * logistic function or the bell curve has a relative error of k |v|. Both fall faster than |v| grows, so 8 times the
+ * size of the terms or factors covers the error. GELU's own approximation adds 1 eps of |x|. Near a corner, the
+ * values on both sides are equal up to that bound. A device may flush a factor of x below float32's normal numbers to
+ * 0. */
 #include <float.h>
 #include <math.h>
 #include <string.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * Batch normalisation. Where the bounds come from (eps = 2^-23, e = eps/2*|mean| the rounding of a stored mean, D the
+ * Batch normalisation. Derivation of the bounds (eps = 2^-23, e = eps/2*|mean| the rounding of a stored mean, D the
  * largest |x - mean| of the channel, K the growth of the rounding errors of the sums, CASE_NORM_SUM_ERROR):
  *   mean      <= 2e + K*eps*D                         var (relative) <= K*eps + 2e/sd + (e/sd)²        invstd: half of
  *             that
  *   xhat      <= mean's bound * invstd + |xhat| * invstd's
  *   dbeta     <= K*eps*sum|dm|                        dgamma <= K*eps*sum|dm*xhat| + 2e*invstd*sum|dm|
- * dx follows from its formula. An activation adds its own error (case_activation.c) and passes what comes in by its
- * largest slope; dm has that of its slope, whose argument the kernel computes from given values as this file does.
- * A naive E[x²] - E[x]² is off by eps*mean²/var: a thousand times more than the bound
- * with CASE_FILL_OFFSET. */
+ * dx follows from its formula. An activation adds its own error (case_activation.c) and multiplies the error of its
+ * input by at most its largest slope. dm has the error of the slope, whose argument the kernel computes from given
+ * values, as this file does.
+ * A naive E[x²] - E[x]² has an error of eps*mean²/var: with CASE_FILL_OFFSET, a thousand times the bound. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -24,12 +24,12 @@ enum {
   STATS,
   RUNNING,
   INFERRED,
-  INFERRED_AFFINE, /* of the running values: of one group */
+  INFERRED_AFFINE, /* from the running values: only one group */
   Y,
   SAVED,
   S,
   AFFINE,
-  /* backward reads the truth, rounded to float */
+  /* backward reads the true values, rounded to float */
   GIVEN_Y,
   GIVEN_SAVED,
   GIVEN_AFFINE,
@@ -119,7 +119,7 @@ float *case_batchnorm_apply(batchnorm_case *c, const float *affine) {
   return y;
 }
 
-/* y as the readers of a deferred one make it. */
+/* Computes y as the readers of a deferred y do. */
 static void after_forward(op_case *base) {
   batchnorm_case *const c = (batchnorm_case *)base;
   if (!c->p.deferred) return;
@@ -128,7 +128,7 @@ static void after_forward(op_case *base) {
   if (error > base->worst) base->worst = error, base->worst_of = "y from affine";
 }
 
-/* The gradient of a bias in front is 0 up to rounding (1e-5 of the terms' sum). */
+/* The gradient of a bias before the normalisation is 0 up to rounding (1e-5 of the sum of the terms' magnitudes). */
 static void after_backward(op_case *base) {
   const batchnorm_case *const c = (const batchnorm_case *)base;
   const float *const dx = base->tensors[DX].got;
@@ -155,7 +155,7 @@ static const case_calls calls = {
 
 /* ---- truth ---- */
 
-/* Per-image (mean, M2), (N,2,C), as a convolution's epilogue gives them. */
+/* Per-image (mean, M2), (N,2,C), as the epilogue of a convolution computes them. */
 static void image_stats(batchnorm_case *c, const float *x) {
   const size_t n = (size_t)c->p.x.c, pixels = c->image / n;
   float *const stats = case_in(&c->base, STATS, "stats", (size_t)c->base.n * 2, c->p.x.c, c->p.x.pitch);
@@ -171,7 +171,7 @@ static void image_stats(batchnorm_case *c, const float *x) {
 
 static bool has_activation(const batchnorm_case *c) { return c->p.activation.kind != CVY_ACTIVATION_RELU; }
 
-/* The bound of act(z), from that of z. */
+/* The bound of act(z), from the bound of z. */
 static double activated_bound(const batchnorm_case *c, double z, double y, double bound) {
   const cvy_activation_params *const act = &c->p.activation;
   if (!has_activation(c)) return bound;
@@ -226,7 +226,7 @@ static void forward_truth(batchnorm_case *c, const double *x, const double *resi
   }
 }
 
-/* By how much the activation passes the gradient, and the bound of that, from the values that the kernel has. */
+/* The factor by which the activation passes the gradient, and its bound, from the values that the kernel reads. */
 typedef struct slopes {
   double *at, *bound;
 } slopes;
@@ -265,7 +265,7 @@ static void backward_truth(batchnorm_case *c, const double *x, const double *dy,
   ref_batchnorm_backward(&c->p, base->n, c->group_size, x, c->y, slope.at, dy, c->gamma, dx, dm,
                          base->tensors[DGAMMA].want, base->tensors[DBETA].want);
   if (c->p.residual) memcpy(base->tensors[DRESIDUAL].want, dm, c->size * sizeof *dm);
-  /* sums of each group first */
+  /* first the sums of each group */
   double *const sum = case_doubles(memory, all), *const along = case_doubles(memory, all),
                 *const sum_bound = case_doubles(memory, all), *const along_bound = case_doubles(memory, all),
                 *const counts = case_doubles(memory, c->groups);
@@ -295,7 +295,7 @@ static void backward_truth(batchnorm_case *c, const double *x, const double *dy,
   }
 }
 
-/* Adds the old values; the bound grows by their rounding and that of the sum. */
+/* Adds the old values; the bound grows by the rounding errors of the old values and of the sum. */
 static void add_old(case_tensor *t) {
   const float *const old = t->data;
   for (size_t i = 0; old && i < case_size(t); i++) {

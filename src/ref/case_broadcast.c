@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * A value per sample and channel that meets all positions. y and dx are one rounding, two where they add up; a sum of m
- * terms is off by at most min(m, 64 + m/64) + 2 eps of the sum of their absolute values, in either order. */
+ * Operations between a value per sample and channel and all positions. y and dx have one rounding, two if they
+ * accumulate. A sum of m terms has an error of at most min(m, 64 + m/64) + 2 eps of the sum of their absolute values,
+ * in either order. */
 #include <math.h>
 
 #include "src/ref/cases.h"
@@ -24,7 +25,7 @@ static cvy_status backward_data(op_case *base, cvy_queue *queue, cvy_buffer *con
   return cvy_broadcast_backward_data(base->op, queue, base->n, b[DY], b[S], b[DX],
                                      ((broadcast_case *)base)->accumulate);
 }
-/* Where dx lies in dy, the sum is taken before it. */
+/* backward_sum comes before backward_data, because dx may lie in dy. */
 static const case_calls calls = {"broadcast",
                                  create,
                                  destroy,

@@ -17,7 +17,7 @@ static cvy_status copy(op_case *base, cvy_queue *queue, cvy_buffer *const *b) {
 }
 static const case_calls calls = {"channels", create, destroy, {{"copy", CASE_BIT(X), CASE_BIT(Y), copy, NULL}}};
 
-/* All of a row is compared: channels that are neither copied nor filled stay. */
+/* The complete row is compared: channels that are neither copied nor filled must not change. */
 void case_channels(channels_case *c, case_rng *r) {
   op_case *const base = &c->base;
   const cvy_channels_call *const p = &c->call;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Gradients as bfloat16: exact, but for devices that flush subnormal numbers: there only nearness is asked for; and NaN
- * is any quiet NaN. */
+ * Gradients as bfloat16. Results must be exact, with two exceptions: on devices that flush subnormal numbers they
+ * must only be close, and any quiet NaN is accepted as NaN. */
 #include <math.h>
 #include <string.h>
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * Convolution, and linear layers, which are convolutions with a filter as large as the image.
  *
- * Rounding errors of a sum of `terms` products add up like a random walk: u*sqrt(terms/3)*mag if all have one sign, and
- * a few more for the prologue and the accumulation; FLT_EPSILON is 2u. The bias is no term: added to the finished sum,
- * it costs one rounding of the result, however large it is. Small integers come out exactly.
+ * Rounding errors of a sum of `terms` products grow like a random walk: u*sqrt(terms/3)*mag if all products have one
+ * sign, plus a few for the prologue and the accumulation; FLT_EPSILON is 2u. The bias is not a term: it is added to
+ * the finished sum and costs one rounding of the result, however large it is. Small integers give exact results.
  *
- * Transforms mix the pixels of a tile (of a whole image) and the taps of a filter: a large one leaves its error in its
- * neighbours, times a tap that it never meets in the exact result. The bound of each element then is that of the
- * largest one of its sample, with the largest pixel and the largest tap of each channel everywhere. */
+ * Transforms mix the pixels of a tile (of a whole image) and the taps of a filter: a large pixel leaves its error in
+ * its neighbours, multiplied by taps that it does not meet in the exact result. The bound of each element is then the
+ * largest bound in its sample, computed with the largest pixel and the largest tap of each channel everywhere. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,12 +20,12 @@
 
 enum { X, W, DY, BIAS, RESIDUAL, AFFINE, Y, STATS, DX, DW, DB };
 
-/* TF32 rounds each factor by at most 2^-11: 2^-10 of the terms, and the product of both. */
+/* TF32 rounds each factor by at most 2^-11: together 2^-10 of each term, plus the product of both errors. */
 #define TF32_FACTOR ((0x1p-10 + 0x1p-22) / (double)FLT_EPSILON)
 
 static double bound_factor(double terms) { return 4.0 + 0.5 * sqrt(terms); }
 
-/* How rounding errors of an algorithm compare with those of a plain sum of products; 0: it is one. */
+/* The rounding errors of an algorithm relative to those of a plain sum of products; 0: the algorithm is a plain sum. */
 static double spread_of(cvy_conv_algo algo) {
   switch (algo) {
     case CVY_CONV_WINOGRAD2:
@@ -38,7 +38,7 @@ static double spread_of(cvy_conv_algo algo) {
 
 /* ---- bounds by the algorithm that the device takes ---- */
 
-/* x: (outer, middle, inner): each element's largest magnitude over the middle. */
+/* x: (outer, middle, inner). Each element is replaced by the largest magnitude over the middle dimension. */
 static double *largest_of(case_memory *m, const double *x, size_t outer, size_t middle, size_t inner) {
   double *const out = case_doubles(m, outer * middle * inner), *const most = case_doubles(m, outer * inner);
   for (size_t i = 0; i < outer * middle * inner; i++) {
@@ -49,7 +49,7 @@ static double *largest_of(case_memory *m, const double *x, size_t outer, size_t 
   return out;
 }
 
-/* Sums of terms of the pass with the largest pixels and taps everywhere; made once. */
+/* Sums of the terms of the pass, computed with the largest pixels and taps everywhere; computed once. */
 static const double *large_terms(conv2d_case *c, cvy_conv_pass pass) {
   case_memory *const m = &c->base.memory;
   const cvy_conv2d_params *const p = &c->p;
@@ -67,7 +67,8 @@ static const double *large_terms(conv2d_case *c, cvy_conv_pass pass) {
   return out;
 }
 
-/* terms: the sum of each element's; n_terms: their number; `samples` parts share transforms. */
+/* terms: the sum of the terms' magnitudes, for each element; n_terms: their number; transforms mix the elements of
+ * one of `samples` parts. */
 static void bounds_of(conv2d_case *c, int at, const double *terms, double n_terms, cvy_conv_algo algo, bool tf32,
                       size_t samples) {
   case_tensor *const t = &c->base.tensors[at];
@@ -165,9 +166,9 @@ static cvy_status backward_weights(op_case *base, cvy_queue *queue, cvy_buffer *
                                      b[DB], c->accumulate, b[CASE_WORKSPACE]);
 }
 
-/* Statistics against those of the device's own y. The mean's error is that of a sum; M2 around a mean that is off by e
- * is larger by positions*e*e. Sums of a few values again and again, as of small integers, are rounded in the same
- * direction many times: the errors of M2's terms then add up. */
+/* Compares statistics with those of the device's own y. The mean has the error of a sum. M2 around a mean that is
+ * off by e is larger by positions*e*e. Sums of a few values that repeat, such as small integers, are rounded in the
+ * same direction many times: the errors of M2's terms then accumulate. */
 static void stats_of_y(op_case *base) {
   const conv2d_case *const c = (const conv2d_case *)base;
   case_tensor *const stats = &base->tensors[STATS];
@@ -235,7 +236,7 @@ static void truth(conv2d_case *c, int groups) {
   c->terms[CVY_CONV_BACKWARD_WEIGHTS] = case_doubles(m, w_size), c->db_terms = case_doubles(m, (size_t)p->k);
   ref_conv2d_prologue(p, n, c->group_size, x, affine, added, fx);
   c->fx_terms = case_magnitudes(m, scale || residual ? x : fx, x_size);
-  for (size_t i = 0; i < x_size; i++) { /* x - mean is one term: a mean may be much larger than what it leaves */
+  for (size_t i = 0; i < x_size; i++) { /* x - mean is one term: the mean may be much larger than the difference */
     const size_t group = c->group_size ? i / (x_size / (size_t)n) / (size_t)c->group_size : 0;
     const double *const a = affine ? affine + (group < (size_t)groups ? group : 0) * 3 * channels + i % channels : NULL;
     if (a) c->fx_terms[i] = fabs((x[i] - a[0]) * a[channels]) + fabs(a[2 * channels]);

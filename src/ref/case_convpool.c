@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * Convolution, ReLU and average pool in one, against the references of the three. A value near 0 may fall on either
- * side of the ReLU in float32: the device's mask must agree with the reference where that is sure, and the gradients
- * are compared on the device's mask.
- * Bounds: direct sums are off by a few eps times the sum of the terms' absolute values; Winograd's transforms mix the
- * pixels of a tile and the taps, so there the largest of those sums in the tensor counts, with a factor for the
- * transforms' own. The bias is no term: added to the finished sum, it costs one rounding, however large it is. */
+ * Convolution, ReLU and average pool in one, compared with the three references. In float32, a value near 0 may fall
+ * on either side of the ReLU: the device's mask must agree with the reference where the value exceeds its bound, and
+ * the reference gradients use the device's mask.
+ * Bounds: direct sums have an error of a few eps times the sum of the terms' absolute values. Winograd's transforms
+ * mix the pixels of a tile and the taps, so their bound is the largest of those sums in the tensor, with a factor for
+ * the transforms' own errors. The bias is not a term: it is added to the finished sum and costs one rounding, however
+ * large it is. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@ static bool is_winograd(const convpool_case *c) {
   return strcmp(cvy_convpool_algorithm_name(c->base.op), "winograd") == 0;
 }
 
-/* From sums of magnitudes. */
+/* Bounds from sums of magnitudes. */
 static void bounds_of(const convpool_case *c, int at, const double *terms, bool winograd) {
   case_tensor *const t = (case_tensor *)&c->base.tensors[at];
   const float *const old = t->data;
@@ -59,7 +60,7 @@ static cvy_status create(op_case *base, cvy_device *device, size_t *workspace_by
   base->algorithm = cvy_convpool_algorithm_name(base->op);
   const bool winograd = is_winograd(c);
   double *const terms = case_doubles(&base->memory, case_size(&base->tensors[Y]));
-  for (size_t i = 0; i < case_size(&base->tensors[Y]); i++) /* that of each of the four, and of two sums of them */
+  for (size_t i = 0; i < case_size(&base->tensors[Y]); i++) /* roundings of the four, and of two sums */
     terms[i] = c->y_terms[i] + 1.5 * base->tensors[Y].want[i] / (winograd ? WINOGRAD_FACTOR : DIRECT_FACTOR);
   bounds_of(c, Y, terms, winograd);
 fail:
@@ -71,7 +72,7 @@ static void destroy(op_case *base) { cvy_convpool_destroy((cvy_convpool **)&base
 static cvy_status forward(op_case *base, cvy_queue *queue, cvy_buffer *const *b) {
   return cvy_convpool_forward(base->op, queue, base->n, b[X], b[W], b[BIAS], b[Y], b[MASK], b[CASE_WORKSPACE]);
 }
-/* Makes the same y. */
+/* Without a mask, forward must compute the same y. */
 static cvy_status forward_unmasked(op_case *base, cvy_queue *queue, cvy_buffer *const *b) {
   return cvy_convpool_forward(base->op, queue, base->n, b[X], b[W], b[BIAS], b[Y], NULL, b[CASE_WORKSPACE]);
 }
@@ -84,8 +85,8 @@ static cvy_status backward_weights(op_case *base, cvy_queue *queue, cvy_buffer *
                                        ((const convpool_case *)base)->accumulate, b[CASE_WORKSPACE]);
 }
 
-/* The device's mask gives the gradient of the convolution's output, da from dy. Bits behind K must be clear; a set bit
- * means a > 0, a clear one a <= 0, unless a is within its bound of 0. */
+/* Computes da, the gradient of the convolution's output, from dy and the device's mask. Bits behind K must be clear.
+ * A set bit means a > 0, a clear bit a <= 0, unless a is within its bound of 0. */
 static void after_forward(op_case *base) {
   convpool_case *const c = (convpool_case *)base;
   const cvy_shape *const y = &c->y;

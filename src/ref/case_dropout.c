@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Dropout: the product with 1/(1-p), which is rounded to float, is off by 1 eps; one more where it is added. */
+ * Dropout: the product with 1/(1-p), which is rounded to float, has an error of at most 1 eps; accumulation adds 1
+ * eps. */
 #include <math.h>
 
 #include "src/ref/cases.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Elementwise operations: every result is one exactly rounded operation, so all are exact, but for a product that is
- * added: one rounding or two. */
+ * Elementwise operations: every result is one correctly rounded operation, so all must be exact, except a product
+ * that is added: it has one rounding or two. */
 #include <math.h>
 
 #include "src/ref/cases.h"
@@ -41,7 +41,7 @@ static const case_calls calls[] = {
     [CASE_MUL] = {"mul", create, destroy, PASS("forward", NULL)},
 };
 
-/* With zeros of both signs, NaN and infinities sprinkled in. */
+/* Random values, with zeros of both signs, NaN and infinities among them. */
 static void fill(case_rng *r, float *x, int n, bool specials) {
   const float special[] = {0.0f, -0.0f, NAN, INFINITY, -INFINITY, 1e-30f, -1e-30f};
   case_fill(r, x, (size_t)n, CASE_FILL_ANY);
@@ -67,7 +67,7 @@ void case_eltwise(eltwise_case *c, case_rng *r) {
   if (c->place) base->tensors[c->place - 1].role = CASE_INOUT;
   double *const a64 = case_values(base, A);
   if (c->kind == CASE_RELU_BACKWARD) ref_relu_backward((size_t)n, a64, case_values(base, B), y->want);
-  for (int i = 0; i < n; i++) { /* in float: one rounding */
+  for (int i = 0; i < n; i++) { /* computed in float: one rounding */
     if (c->kind == CASE_ADD) y->want[i] = (double)(a[i] + b[i]);
     if (c->kind == CASE_MUL) {
       const double product = (double)a[i] * (double)b[i];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Batches from bytes. Bytes / 255 are correctly rounded and augmentation
- * makes bytes, so all is exact, but for two roundings where values are normalised. */
+ * Batches from bytes. Bytes / 255 are correctly rounded and augmentation produces bytes, so all results are exact,
+ * except for two roundings of normalised values. */
 #include <math.h>
 
 #include "src/ref/cases.h"

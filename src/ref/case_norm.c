@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The norm of a gradient, whose squares are summed with a double's digits, and the factor that limits it. */
+ * The norm of a gradient, whose squares are summed with the precision of a double, and the factor that limits it. */
 #include <math.h>
 
 #include "src/ref/cases.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Pooling. Max copies: exact. A sum of m terms with its scale is off by at most (m + 3)/2 eps times the sum of their
- * absolute values; so is max's gradient, a sum over the windows of a pixel, exact for integers. */
+ * Pooling. The maximum is a copy: exact. A scaled sum of m terms has an error of at most (m + 3)/2 eps times the sum
+ * of their absolute values. So does the gradient of the maximum, a sum over the windows of a pixel, which is exact
+ * for integers. */
 #include <math.h>
 #include <stdio.h>
 

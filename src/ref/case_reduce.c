@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Sums: integers exactly, the rest within 64 eps times the sum of absolute values, which is half the longest chain of
- * additions. Parts are added in order and nothing else: exactly what the host gets. */
+ * Sums of integers must be exact, other sums within 64 eps times the sum of absolute values: 64 is half the longest
+ * chain of additions. Parts are only added, in order: the result must be exactly the host's. */
 #include <math.h>
 
 #include "src/ref/cases.h"

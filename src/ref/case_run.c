@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Cases on a device: the one file of src/ref that uses one. */
+ * Runs cases on a device: the only file of src/ref that uses a device. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -104,7 +104,7 @@ static size_t bytes_of(const case_tensor *t) {
 /* Index of the tensor in whose buffer tensor `at` lies. */
 static int place_of(const op_case *c, int at) { return c->tensors[at].lies_in ? c->tensors[at].lies_in - 1 : at; }
 
-/* Nothing but the content of an output may have changed. */
+/* Only the content of outputs may have changed. */
 static cvy_status let_go(case_device *d, int at) {
   cvy_status status = CVY_OK;
   char why[200] = "";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Softmax. exp is good to 4 ulp and its argument rounded once, so in eps
+ * Softmax. exp has an error of at most 4 ulp and its argument is rounded once, so in eps
  *   |y error|  <= y * (16 + |x_j - max| + sum_i y_i |x_i - max|)
  *   |dx error| <= y * (|dy| + 2*sum |dy*y|) * (C/16 + 6) */
 #include <float.h>

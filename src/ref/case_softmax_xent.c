@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Cross-entropy. Error of a row's loss, in eps: exp and log are good to 4 ulp (OpenCL 1.2, table 7.2), x - max is
- * rounded once, and d(log sum)/dx_j is p_j. So |loss error| <= eps * (16 + sum_j p_j |x_j - max| + 4 |log sum| +
- * |max - x_label|), the relative error of p_j <= eps * (16 + |x_j - max| + sum_j p_j |x_j - max|). */
+ * Cross-entropy. Error of a row's loss, in eps: exp and log have errors of at most 4 ulp (OpenCL 1.2, table 7.2), x -
+ * max is rounded once, and d(log sum)/dx_j is p_j. So |loss error| <= eps * (16 + sum_j p_j |x_j - max| + 4 |log sum|
+ * + |max - x_label|), the relative error of p_j <= eps * (16 + |x_j - max| + sum_j p_j |x_j - max|). */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -77,7 +77,7 @@ static void bounds(xent_case *c, const double *x, const int *labels, double *dx_
                        (p > 0 ? p * (16 + (top - row[j]) + moved) : 0) + 2 * (fabs(p - (j == labels[i])) + smoothing),
                    bound =
                        fabs((double)c->scale) * ((double)FLT_EPSILON * terms + 2 * (double)FLT_MIN) + (double)FLT_MIN;
-      dx_bound[(size_t)i * (size_t)c->c + (size_t)j] = bound >= 0 ? bound : 1e-6; /* of NaN, whose result is NaN */
+      dx_bound[(size_t)i * (size_t)c->c + (size_t)j] = bound >= 0 ? bound : 1e-6; /* if NaN, so is the result */
     }
   }
   c->loss_bound += (double)FLT_EPSILON * (8 + c->base.n / 16) * losses; /* 16 or more running sums */
@@ -96,7 +96,7 @@ void case_softmax_xent(xent_case *c, case_rng *r) {
   case_out(base, RESULT, "result", 1, (int)sizeof(cvy_xent_result), 0)->shared = true;
   if (c->dx == CASE_DX_IN_X) {
     dx->lies_in = 1 + X, base->tensors[X].role = CASE_INOUT;
-    base->left_out |= CASE_BIT(1); /* the first call takes its logits away */
+    base->left_out |= CASE_BIT(1); /* the first call overwrites the logits */
   }
   const double *const x64 = case_values(base, X);
   ref_softmax_xent(base->n, c->c, x64, labels, (double)c->scale, (double)c->smoothing, dx ? dx->want : NULL, &c->loss,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The update: exactly what fmaf, division and sqrtf give on the host, which is near the reference in double. */
+ * The update must be exactly the result of fmaf, division and sqrtf on the host, which must be near the reference in
+ * double. */
 #include <math.h>
 
 #include "src/ref/cases.h"
@@ -36,7 +37,7 @@ static cvy_status run(op_case *base, cvy_queue *queue, cvy_buffer *const *b) {
   return status;
 }
 
-/* The exact values against the formula in double: an early error is carried on. */
+/* Compares the exact values with the formula in double: the error of a step is carried to later steps. */
 static void near_reference(op_case *base) {
   const update_case *const c = (const update_case *)base;
   const float *const w = base->tensors[W].got;
@@ -92,8 +93,8 @@ static void host_step(const cvy_update_params *p, size_t n, double *w, const flo
   }
 }
 
-/* Rounding of one step, times the number of steps. Adam's quotient is below sqrt(steps), and its numerator may
- * cancel. */
+/* The rounding error of one step, times the number of steps. Adam's quotient is below sqrt(steps), and its numerator
+ * may cancel. */
 static double step_bound(const update_case *c, double w, double v, double g) {
   if (c->p.kind == CVY_OPTIMIZER_SGD) return c->steps * 8e-7 * (fabs(w) + fabs(v) + fabs(g) + 1e-30);
   return c->steps * 8e-7 * (fabs(w) + 40 * (double)c->p.lr);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The cases of each operation [case.h]. A struct's fields say what is called with which shapes; case_<op>(c, r) adds
- * tensors, values drawn from r, and the truth; case_end(&c->base) frees what that made. base.n is set before: samples.
- * Where bounds come from stands in case_<op>.c. */
+ * The cases of each operation [case.h]. The fields of a struct select the call and its shapes; case_<op>(c, r) adds
+ * tensors, values drawn from r, and the truth; case_end(&c->base) frees them. The caller sets base.n, the number of
+ * samples, beforehand. case_<op>.c explains the bounds. */
 #ifndef CVY_REF_CASES_H
 #define CVY_REF_CASES_H
 
@@ -28,30 +28,30 @@ typedef enum eltwise_kind { CASE_RELU, CASE_RELU_BACKWARD, CASE_ADD, CASE_ACCUMU
 typedef struct eltwise_case {
   op_case base;
   eltwise_kind kind;
-  int each, place;       /* place: y lies in 0 its own buffer, 1 the first input's, 2 the second's */
-  bool relu, accumulate; /* of add; of relu_backward and mul */
+  int each, place;       /* place: 0: y has its own buffer, 1: y lies in the first input's, 2: in the second's */
+  bool relu, accumulate; /* relu: of add; accumulate: of relu_backward and mul */
 } eltwise_case;
 void case_eltwise(eltwise_case *c, case_rng *r);
 
-/* n rows of p.c channels; forward, then backward with values of its own. */
+/* n rows of p.c channels: forward, then backward with separate values. */
 typedef struct activation_case {
   op_case base;
   cvy_activation_params p;
   bool y_in_x, dx_in_dy, accumulate;
 } activation_case;
 void case_activation(activation_case *c, case_rng *r);
-/* |y error| and |f' error| are small multiples of these times FLT_EPSILON. */
+/* |y error| and |f' error| are at most small multiples of these sizes times FLT_EPSILON. */
 double case_activation_y_size(const cvy_activation_params *p, double x, double y);
 double case_activation_slope_size(const cvy_activation_params *p, double kept);
 
-/* n rows of call; its buffers are the case's. */
+/* n rows of `call`; the case sets its buffers. */
 typedef struct channels_case {
   op_case base;
   cvy_channels_call call;
 } channels_case;
 void case_channels(channels_case *c, case_rng *r);
 
-/* in_place: y in x, and dx in dy where nothing adds up. */
+/* in_place: y lies in x, and dx in dy unless they accumulate. */
 typedef struct broadcast_case {
   op_case base;
   cvy_broadcast_params p;
@@ -83,7 +83,7 @@ typedef struct xent_case {
   int n_max, c, pitch;
   float scale, smoothing;
   case_dx_place dx;
-  const float *x; /* NULL: drawn, as labels */
+  const float *x; /* x, labels NULL: drawn */
   const int *labels;
   /* made */
   double loss, loss_bound;
@@ -98,7 +98,7 @@ typedef struct gather_case {
   cvy_shape shape;
   bool every_value;
   cvy_input_params input;
-  bool augmented; /* samples have numbers from `number` on, in `epoch` */
+  bool augmented; /* samples have the numbers from `number` on, in `epoch` */
   int number, epoch;
   int *want_labels; /* made */
 } gather_case;
@@ -116,13 +116,13 @@ typedef struct compress_case {
   const float *g, *residual; /* NULL: drawn; zeros */
   /* made */
   double *want, *want_residual;
-  const uint16_t *sent; /* by the run, until case_end */
+  const uint16_t *sent; /* written by the run, valid until case_end */
   const float *residual_left;
 } compress_case;
 void case_compress(compress_case *c, case_rng *r);
 float case_widen(uint16_t packed);
 
-/* n times `each` values, `steps` updates from p.number on. running: of running values, with p.momentum. */
+/* n times `each` values, `steps` updates from p.number on. running: updates running values, with p.momentum. */
 typedef struct update_case {
   op_case base;
   cvy_update_params p;
@@ -131,7 +131,7 @@ typedef struct update_case {
   double *w_ref, *w_bound; /* made */
 } update_case;
 void case_update(update_case *c, case_rng *r);
-/* One element's update by Adam, in the float operations that ops/update.h promises; 0 for what is too near to it. */
+/* Adam's update of one element, in the float operations that ops/update.h promises; results too close to 0 become 0. */
 void case_update_adam(const cvy_update_numbers *u, float g, float *w, float *m, float *v);
 float case_update_normal(float x);
 
@@ -174,23 +174,23 @@ typedef struct batchnorm_case {
 } batchnorm_case;
 void case_batchnorm(batchnorm_case *c, case_rng *r);
 batchnorm_case case_batchnorm_random(case_rng *r, int number);
-/* Those that cvy_batchnorm_takes, in turns. */
+/* Activations that cvy_batchnorm_takes accepts, in turn. */
 cvy_activation_params case_activation_behind_norm(int number);
-/* How many samples are enough for a check: 2, of small images more, since a gradient through statistics of fewer than
- * 8 values is mostly rounding. */
+/* Number of samples that is enough for a check: 2, or more if images are small, because a gradient through
+ * statistics of fewer than 8 values is mostly rounding error. */
 int case_batchnorm_few(const cvy_shape *x);
-/* y as the readers of a deferred one make it; affine: (groups,3,C). */
+/* Computes y as the readers of a deferred y do; affine: (groups,3,C). */
 float *case_batchnorm_apply(batchnorm_case *c, const float *affine);
 
-/* Passes are cvy_conv_pass. linear: by ops/linear.h; p.r and p.s are the image's then. p's algos, choice and math may
- * change between runs. */
+/* Passes are cvy_conv_pass. linear: runs through ops/linear.h; then p.r and p.s are the image's size. p's algos,
+ * choice and math may change between runs. */
 typedef struct conv2d_case {
   op_case base;
   cvy_conv2d_params p;
-  int group_size; /* of the prologue */
+  int group_size; /* samples per group of the prologue */
   bool accumulate, linear;
   case_fill_kind fill;
-  char took[CVY_CONV_PASSES][32]; /* names of the kernels that did each pass of the last run */
+  char took[CVY_CONV_PASSES][32]; /* names of the kernels that computed each pass in the last run */
   /* made */
   cvy_shape y;
   const double *w, *dy;
@@ -201,15 +201,15 @@ const char *case_conv2d_text(const conv2d_case *c); /* static */
 /* Square filters with the usual pitch of y. */
 cvy_conv2d_params case_conv2d_params(int n, cvy_shape x, int k, int filter, int stride, int pad);
 
-/* Passes are cvy_conv_pass, and forward without a mask. */
+/* Passes are cvy_conv_pass, then forward without a mask. */
 typedef struct convpool_case {
   op_case base;
   cvy_convpool_params p;
-  bool accumulate, no_mask; /* no_mask: forward alone */
+  bool accumulate, no_mask; /* no_mask: only forward */
   case_fill_kind fill;
   /* made */
   cvy_conv2d_params conv; /* the convolution in it */
-  cvy_shape a, y;         /* between convolution and pool, and behind it */
+  cvy_shape a, y;         /* output of the convolution; of the pool */
   const double *x, *w, *dy;
   double *want_a, *da, *y_terms, a_bound;
   const float *first_y;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The truth: plain loops in double, written from the formulas of the ops' headers and from nothing else. Dense tensors
- * (no pitch): x (N,H,W,C), w (R,S,C,K). Used by tests and `convoy selftest`. Each function also gives `mag`, where not
- * NULL: the sum of the absolute values of the terms of each output element, from which a rounding bound follows
+ * (no pitch): x (N,H,W,C), w (R,S,C,K). Used by tests and `convoy selftest`. Each function also computes `mag`, where
+ * not NULL: the sum of the absolute values of the terms of each output element, from which a rounding bound follows
  * (|error| <= a few eps * mag). Any thread; no allocation unless said. */
 #ifndef CVY_REF_H
 #define CVY_REF_H
@@ -33,12 +33,12 @@ void ref_batchnorm_forward(const cvy_batchnorm_params *p, int n, int group_size,
                            double *s);
 void ref_batchnorm_inference(const cvy_batchnorm_params *p, int n, const double *x, const double *residual,
                              const double *gamma, const double *beta, const double *running, double *y);
-/* slope: N*H*W*C, by how much the activation passes the gradient (so that a device's own mask can be used), NULL: of
- * ReLU, y > 0 from y. */
+/* slope: N*H*W*C, the factor by which the activation passes the gradient (so that a device's own mask can be used).
+ * NULL: the factor of ReLU, y > 0, from y. */
 void ref_batchnorm_backward(const cvy_batchnorm_params *p, int n, int group_size, const double *x, const double *y,
                             const double *slope, const double *dy, const double *gamma, double *dx, double *dresidual,
                             double *dgamma, double *dbeta);
-/* The same where mean and deviation are constants: running, (2,C). */
+/* Backward where mean and deviation are constants: running, (2,C). */
 void ref_batchnorm_backward_fixed(const cvy_batchnorm_params *p, int n, const double *x, const double *y,
                                   const double *dy, const double *gamma, const double *running, double *dx,
                                   double *dresidual, double *dgamma, double *dbeta);
@@ -47,11 +47,11 @@ void ref_pool2d_forward(const cvy_pool2d_params *p, int n, const double *x, doub
 void ref_pool2d_backward(const cvy_pool2d_params *p, int n, const double *x, const double *dy, double *dx);
 void ref_relu(size_t n, const double *x, double *y);
 void ref_relu_backward(size_t n, const double *y, const double *dy, double *dx);
-/* n values; `kept`: x, or y where cvy_activation_keeps_x says no. c and pitch are not used. */
+/* n values; `kept`: x, or y where cvy_activation_keeps_x returns false. c and pitch are not used. */
 void ref_activation(const cvy_activation_params *p, size_t n, const double *x, double *y);
 void ref_activation_backward(const cvy_activation_params *p, size_t n, const double *kept, const double *dy,
                              double *dx);
-/* mag: of ds, may be NULL. The ReLU's gradient is not in it. */
+/* mag: of ds, may be NULL. The gradient of the ReLU is not included. */
 void ref_broadcast(const cvy_broadcast_params *p, int n, const double *x, const double *s, double *y);
 void ref_broadcast_backward(const cvy_broadcast_params *p, int n, const double *x, const double *s, const double *dy,
                             double *dx, double *ds, double *mag);
@@ -64,9 +64,9 @@ void ref_softmax_xent(int rows, int c, const double *x, const int *labels, doubl
 /* moments: CVY_MOMENTS. */
 void ref_update(const cvy_update_params *p, size_t n, double *w, const double *g, double *const *moments);
 double ref_norm(size_t n, const double *x);
-/* The contract of ops/compress.h; a sum is rounded to float. */
+/* Implements the contract of ops/compress.h; a sum is rounded to float. */
 void ref_compress(size_t n, const double *g, double *residual, double *packed);
-/* samples NULL: not augmented. Allocates two pictures. */
+/* samples NULL: no augmentation. Allocates two pictures. */
 void ref_gather(int n, int h, int w, int c, const cvy_input_params *input, int epoch, const unsigned char *images,
                 const unsigned short *labels, const int *index, const int *samples, double *x, int *labels_out);
 

@@ -90,7 +90,7 @@ void ref_batchnorm_backward(const cvy_batchnorm_params *p, int n, int group_size
       double mean, var, sum = 0, sum_xhat = 0;
       moments(p, r, c, x, &mean, &var);
       const double invstd = 1 / sqrt(var + (double)p->eps);
-      for (int pass = 0; pass < 2; pass++) /* sums, then what needs them */
+      for (int pass = 0; pass < 2; pass++) /* first the sums, then the results that need them */
         for (size_t i = begin; i < end; i++) {
           const size_t at = i * (size_t)channels + (size_t)c;
           const double dm = (slope ? slope[at] : !p->relu || y[at] > 0) * dy[at], xhat = (x[at] - mean) * invstd;

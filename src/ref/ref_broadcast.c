@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A value per sample and channel that meets all positions, in double, from ops/broadcast.h. */
+ * Operations between a value per sample and channel and all positions, in double, from the formulas of
+ * ops/broadcast.h. */
 #include <math.h>
 #include <string.h>
 

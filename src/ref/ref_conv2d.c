@@ -39,7 +39,7 @@ static void add(double *sum, double *mag, size_t at, double term) {
   if (mag) mag[at] += fabs(term);
 }
 
-/* For each pixel under each filter tap: row and column of the input, or -1 outside of the image. */
+/* For each pixel under each filter tap: row and column of the input, or -1 outside the image. */
 static int input_index(int out, int stride, int tap, int dilation, int pad, int length) {
   const int i = out * stride + tap * dilation - pad;
   return i >= 0 && i < length ? i : -1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * A batch from the bytes of a data set: each augmentation changes a whole picture, one after the other, by real numbers
- * that are rounded where the contract says so. Rounding x to float gives the correctly rounded quotient: no n/255 lies
- * within a double's rounding of the middle between two floats.
+ * A batch from the bytes of a data set: augmentations change a whole picture, one after the other, in real numbers
+ * that are rounded where the contract requires it. Rounding x to float gives the correctly rounded quotient: no n/255
+ * lies within a double's rounding error of the midpoint of two floats.
  * TIE: a result that is exactly between two bytes may come out a little below it. */
 #include <math.h>
 #include <string.h>
@@ -82,7 +82,8 @@ static window draw_window(const picture *p, const dice *d, const float *part) {
   return v;
 }
 
-/* Where the middle of pixel `at` of `size` lies among the middles of `window` ones: between *first and *second. */
+/* The source position of the centre of pixel `at` of `size` among the centres of `window` pixels: between *first and
+ * *second. */
 static double place(int at, int size, int window, int *first, int *second) {
   const double middle = fmax((at + 0.5) * window / size - 0.5, 0);
   *first = (int)floor(middle);
@@ -140,7 +141,7 @@ static void turn_hue(int *rgb, int turn) {
                               : 4 + (rgb[0] - rgb[1]) / span;
   h += 6 * turn / CIRCLE;
   h -= 6 * floor(h / 6);
-  /* each colour is full within a sixth of its place on the circle, and gone beyond a third */
+  /* each colour is full within one sixth of the circle from its place, and zero beyond one third */
   static const double places[] = {0, 2, 4};
   for (int i = 0; i < 3; i++) {
     const double apart = fabs(h - places[i]), away = fmin(apart, 6 - apart);
@@ -167,7 +168,7 @@ static void jitter_one(picture *p, const dice *d, const float *most, int operati
 
 static void jitter(picture *p, const dice *d, const float *most) {
   int number = below(word(d, 0, 3), 24);
-  for (int i = 0; i < 256; i++) { /* in lexicographic order those of four digits that differ */
+  for (int i = 0; i < 256; i++) { /* in lexicographic order, those whose four digits differ */
     const int order[] = {i / 64, i / 16 % 4, i / 4 % 4, i % 4};
     if (((1 << order[0]) | (1 << order[1]) | (1 << order[2]) | (1 << order[3])) != 15) continue;
     if (number-- != 0) continue;

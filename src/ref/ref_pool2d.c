@@ -22,7 +22,7 @@ static window window_at(const cvy_pool2d_params *p, int row, int col) {
 }
 
 static int count_of(int size, int filter, int stride, int pad, int more, bool ceil_mode) {
-  int n = 0; /* windows whose last row lies in the padded image; with ceil_mode those that begin in it and are needed */
+  int n = 0; /* windows that end in the padded image; with ceil_mode also needed ones that begin in it */
   for (int first = -pad;; first += stride, n++) {
     const bool fits = first + filter <= size + pad + more, reaches = first - stride + filter < size + pad + more;
     if (fits) continue;
@@ -37,7 +37,7 @@ static int cols_of(const cvy_pool2d_params *p) {
   return count_of(p->x.w, p->s, p->stride_w, p->pad_w, p->pad_more_w, p->ceil_mode);
 }
 
-/* How many of a window's rows (columns) an average is divided by. */
+/* The number of a window's rows (columns) that count in the divisor of an average. */
 static int counted(const cvy_pool2d_params *p, int output, int filter, int stride, int pad, int more, int size) {
   int n = 0;
   for (int i = output * stride - pad; i < output * stride - pad + filter; i++)
@@ -56,8 +56,8 @@ static size_t at(int n, int h, int w, int c, int rows, int cols, int channels) {
 
 static const size_t nowhere = SIZE_MAX; /* in the padding */
 
-/* The window's maximum, and its index in x. The tie rule: only a larger value takes the place, so the first largest
- * stays; the first NaN wins. */
+/* The window's maximum, and its index in x. Ties: only a larger value replaces the maximum, so the first largest
+ * value stays; the first NaN wins. */
 static double max_of(const cvy_pool2d_params *p, int row, int col, int n, int c, const double *x, size_t *place) {
   double best = -INFINITY;
   bool any = false;
