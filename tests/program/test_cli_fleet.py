@@ -238,7 +238,8 @@ def test_fleet_outputs(at):
         done = call([*words, f'if [ "{rank}" = 0 ]; then {alone} --fleet-wait 7; else sleep 12; fi'], timeout=LIMIT_S)
         if "plug-in" in done.stderr:
             continue
-        check(done.returncode == 1 and "started 2 processes, and this one (0) waits for all others" in done.stderr, f"{mpirun}: said, with --quiet", done)
+        ends = (1, 9) if "mpich" in mpirun else (1,)  # MPICH's mpiexec kills the others, and may end as they do
+        check(done.returncode in ends and "started 2 processes, and this one (0) waits for all others" in done.stderr, f"{mpirun}: said, with --quiet", done)
         check(done.stderr.count("--no-fleet: this process alone") == 2 and "not started within 7 s" in done.stderr, f"{mpirun}: what helps", done)
         done = call([*words, f'if [ "{rank}" = 0 ]; then {alone} --no-fleet; fi'], timeout=LIMIT_S)
         check(done.returncode == 0 and "train loss" in done.stdout, f"{mpirun}: --no-fleet", done)
