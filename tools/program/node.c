@@ -30,12 +30,10 @@ static double now(void) {
 
 static double met_first; /* time of the first fleet_meet; 0: not called yet */
 
-/* The whole of it the first time, so that messages have the number that was asked for. Above 0, which means the
- * library's default. */
+/* The whole of --fleet-wait before the first meeting, so that messages have the number that was asked for. Above 0,
+ * which means the library's default. */
 static double time_left(const fleet_options *o) {
-  if (met_first != 0) return fmax(0.01, o->wait - (now() - met_first));
-  met_first = now();
-  return o->wait;
+  return met_first == 0 ? o->wait : fmax(0.01, o->wait - (now() - met_first));
 }
 
 int fleet_meet(const fleet_options *o, bool quiet, cvy_fleet **out) {
@@ -43,6 +41,7 @@ int fleet_meet(const fleet_options *o, bool quiet, cvy_fleet **out) {
   *out = NULL;
   if (o->none) return EXIT_DONE;
   const double left = time_left(o);
+  if (met_first == 0) met_first = now();
   program_hear_of_waiting(!quiet);
   if (o->nodes)
     status = cvy_fleet_meet(
