@@ -5,6 +5,7 @@
  * host does not, and no core is used. */
 #include "tests/support/layer_device.h"
 #include "tests/support/layer_faults.h"
+#include "tests/support/layer_maps.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -14,15 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum {
-  MOST_UNITS = 256,
-  MOST_QUEUES = 1024,
-  MOST_CONTEXTS = 512,
-  MOST_PARTS = 256,
-  MOST_MAPS = 256,
-  N_STARTS = 8192,
-  MOST_JOBS = 8192
-};
+enum { MOST_UNITS = 256, MOST_QUEUES = 1024, MOST_CONTEXTS = 512, MOST_PARTS = 256, N_STARTS = 8192, MOST_JOBS = 8192 };
 #define TIMER_CREDIT_NS 300000 /* what a launch may make up for the layer's own delays */
 
 /* One device as words name it. Its counters start again whenever $CVY_LAYER changes. */
@@ -69,13 +62,6 @@ static struct {
   int part;
 } parts[MOST_PARTS];
 static int n_parts;
-static struct {
-  void *at;
-  size_t size;
-  bool written, pinned;
-} maps[MOST_MAPS];
-static cl_mem pinned[MOST_MAPS]; /* made with CL_MEM_ALLOC_HOST_PTR */
-static int next_pinned;
 static struct {
   cl_event event;
   cl_ulong start;
@@ -373,22 +359,9 @@ static cl_int enter_transfer(cl_command_queue queue, call c, size_t bytes, uint6
 
 /* ---- the calls ---- */
 
-static bool is_pinned(cl_mem buffer) {
-  bool found = false;
-  for (int i = 0; i < MOST_MAPS; i++) found |= buffer && pinned[i] == buffer;
-  return found;
-}
-
-/* Under no lock: whether the word is there for a transfer that does not block, and its host memory is not pinned. */
+/* Whether the word is there for a transfer that does not block, and its host memory is not pinned. */
 static bool is_pageable(const char *word, cl_bool blocking, const void *host, size_t size) {
-  bool inside = false;
-  if (blocking || !wanted(word)) return false;
-  pthread_mutex_lock(&lock);
-  for (int i = 0; i < MOST_MAPS; i++)
-    inside |= maps[i].pinned && (const char *)host >= (const char *)maps[i].at &&
-              (const char *)host + size <= (const char *)maps[i].at + maps[i].size;
-  pthread_mutex_unlock(&lock);
-  return !inside;
+  return !blocking && wanted(word) && !layer_maps_pinned(host, size);
 }
 
 static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kernel, cl_uint dims, const size_t *offset,
@@ -449,14 +422,7 @@ static void *CL_API_CALL enqueue_map(cl_command_queue queue, cl_mem buffer, cl_b
     at = below->clEnqueueMapBuffer(queue, buffer, ns ? CL_FALSE : blocking, flags, offset, size, n, list,
                                    ns ? &command : event, &code);
   if (code == CL_SUCCESS) {
-    pthread_mutex_lock(&lock);
-    const bool pins = is_pinned(buffer);
-    int i = 0;
-    while (i < MOST_MAPS && maps[i].at) i++;
-    if (i < MOST_MAPS && (ns || pins))
-      maps[i].at = at, maps[i].size = size, maps[i].written = ns && (flags & CL_MAP_READ) != flags,
-      maps[i].pinned = pins;
-    pthread_mutex_unlock(&lock);
+    layer_maps_add(buffer, at, size, ns != 0, (flags & CL_MAP_READ) != flags);
     if (ns) code = delay_command(queue, context, command, 0, ns, blocking, event);
   }
   if (code_ret) *code_ret = code;
@@ -468,17 +434,7 @@ static cl_int CL_API_CALL enqueue_unmap(cl_command_queue queue, cl_mem buffer, v
   uint64_t ns;
   cl_context context;
   cl_event command;
-  size_t size = 0; /* what was mapped for reading alone does not go back */
-  pthread_mutex_lock(&lock);
-  for (int i = 0; i < MOST_MAPS; i++)
-    if (maps[i].at == at) {
-      size = maps[i].written ? maps[i].size : 0;
-      maps[i].at = NULL;
-      maps[i].pinned = false;
-      break;
-    }
-  pthread_mutex_unlock(&lock);
-  cl_int code = enter_transfer(queue, CALL_UNMAP, size, &ns, &context);
+  cl_int code = enter_transfer(queue, CALL_UNMAP, layer_maps_remove(at), &ns, &context);
   if (code != CL_SUCCESS) return code;
   if (!ns) return below->clEnqueueUnmapMemObject(queue, buffer, at, n, list, event);
   code = below->clEnqueueUnmapMemObject(queue, buffer, at, n, list, &command);
@@ -599,11 +555,7 @@ static cl_mem CL_API_CALL create_buffer(cl_context context, cl_mem_flags flags, 
   if (flags & CL_MEM_ALLOC_HOST_PTR && wanted("no-pinned")) bad = CL_MEM_OBJECT_ALLOCATION_FAILURE;
   if (bad == CL_SUCCESS) {
     const cl_mem buffer = below->clCreateBuffer(context, flags, size, host, code);
-    pthread_mutex_lock(&lock);
-    for (int i = 0; i < MOST_MAPS; i++)
-      if (pinned[i] == buffer) pinned[i] = NULL; /* an address may come back */
-    if (flags & CL_MEM_ALLOC_HOST_PTR) pinned[next_pinned++ % MOST_MAPS] = buffer;
-    pthread_mutex_unlock(&lock);
+    layer_maps_buffer(buffer, flags & CL_MEM_ALLOC_HOST_PTR);
     return buffer;
   }
   if (code) *code = bad;
