@@ -49,7 +49,7 @@ typedef struct cvy_data_params {
                      * 1 */
   bool no_cache;    /* decoded pictures are neither written to the user's cache nor read from it */
   bool strict;      /* a broken picture is an error; else it is left out, with a warning */
-  bool look;        /* for cvy_data_facts: folders of pictures may have different sizes (h and w are 0 then), and their
+  bool look;        /* for cvy_data_info: folders of pictures may have different sizes (h and w are 0 then), and their
                      * images stay NULL */
 } cvy_data_params;
 
@@ -92,15 +92,15 @@ const char *cvy_data_file(const cvy_data *data, int i);
 bool cvy_data_progress(const cvy_data *data, long *done, long *all);
 
 /* Statistics of the images, after load_end. */
-typedef struct cvy_data_facts {
+typedef struct cvy_data_info {
   int n_pictures;                    /* files listed, broken ones included; 0: not a folder of pictures */
   int n_broken, n_ignored, n_unread; /* broken; without a picture's extension; pictures of an unsupported format */
   const char *ignored, *unread;      /* the first such file, or NULL; borrowed */
   int h[3], w[3];                    /* minimum, median and maximum of the files, before resizing */
   double mean[4], deviation[4];      /* of each channel of the training images, pixels / 255; c above 4: none */
-} cvy_data_facts;
+} cvy_data_info;
 /* Reads all training images. CVY_E_ARGUMENT: before load_end. */
-cvy_status cvy_data_get_facts(const cvy_data *data, cvy_data_facts *out);
+cvy_status cvy_data_get_info(const cvy_data *data, cvy_data_info *out);
 /* Broken picture i from 0, and the reason (`why` may be NULL); NULL after the last. Borrowed. */
 const char *cvy_data_broken(const cvy_data *data, int i, const char **why);
 /* The libraries that decode pictures, "libjpeg-turbo 2.1.5, libpng 1.6.39"; "no JPEG" where this build has none. */

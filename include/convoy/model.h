@@ -3,7 +3,7 @@
  *
  *   cvy_model *model;
  *   cvy_model_open("w.safetensors", "auto", NULL, &model);       // on all GPUs, else the CPU
- *   const cvy_model_info *info = cvy_model_get_facts(model);    // classes, sizes, names
+ *   const cvy_model_info *info = cvy_model_get_info(model);    // classes, sizes, names
  *   cvy_model_predict(model, pixels, n, probabilities);          // n x h x w x c bytes → n x classes
  *   cvy_model_close(&model);
  *
@@ -48,7 +48,7 @@ typedef struct cvy_model_params {
 cvy_status cvy_model_open(const char *path, const char *devices, const cvy_model_params *params, cvy_model **out);
 void cvy_model_close(cvy_model **model);
 /* Metadata and devices, borrowed until the model is closed. */
-const cvy_model_info *cvy_model_get_facts(const cvy_model *model);
+const cvy_model_info *cvy_model_get_info(const cvy_model *model);
 const cvy_devices *cvy_model_devices(const cvy_model *model);
 /* Probabilities of n samples (n, height, width, channels) of bytes → n x classes, by the pass of cvy_team_classify. An
  * evaluation with the same batch on the same devices gives the same numbers. More samples than a batch take several

@@ -12,13 +12,14 @@ extern "C" {
 #endif
 
 /* The predicted class of one sample, of equal probabilities the first; -1: none. */
-int cvy_answer(const float *probabilities, int classes);
+int cvy_predicted_class(const float *probabilities, int classes);
 
 typedef struct cvy_class_result {
-  int samples;  /* with this label */
-  int answered; /* with this prediction */
-  int correct;  /* both */
-  /* correct / answered, correct / samples, and 2 correct / (answered + samples); negative where that would be 0 / 0. */
+  int samples;   /* with this label */
+  int predicted; /* with this prediction */
+  int correct;   /* both */
+  /* correct / predicted, correct / samples, and 2 correct / (predicted + samples); negative where that would be
+   * 0 / 0. */
   double precision, recall, f1;
 } cvy_class_result;
 /* results[0..classes) */
@@ -28,15 +29,15 @@ void cvy_predictions_count(const uint16_t *labels, int n, const float *probabili
  * have no prediction. */
 int cvy_predictions_row(const uint16_t *labels, int n, const float *probabilities, int classes, int label, int *row);
 
-typedef struct cvy_wrong_answer {
-  int sample, label, answer; /* -1: none */
-  float probability;         /* of the prediction; NaN without one */
+typedef struct cvy_wrong_prediction {
+  int sample, label, predicted; /* -1: none */
+  float probability;            /* of the prediction; NaN without one */
   float of_label;
-} cvy_wrong_answer;
+} cvy_wrong_prediction;
 /* The wrong predictions whose labels have the smallest probabilities, at most `most`: worst first, of equal ones the
  * lower sample. Returns their number. */
 int cvy_predictions_worst(const uint16_t *labels, int n, const float *probabilities, int classes, int most,
-                          cvy_wrong_answer *out);
+                          cvy_wrong_prediction *out);
 
 #ifdef __cplusplus
 }

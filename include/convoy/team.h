@@ -59,14 +59,14 @@ typedef enum cvy_exchange_kind {
   CVY_EXCHANGE_BF16
 } cvy_exchange_kind;
 
-/* Values of a checkpoint that the resuming team needs (cvy_checkpoint_facts, train.h). */
-typedef struct cvy_resume_facts {
+/* Values of a checkpoint that the resuming team needs (cvy_checkpoint_resume_values, train.h). */
+typedef struct cvy_resume_values {
   const char *choices; /* JSON (cvy_team_conv_choices); NULL: none */
   const char *devices; /* JSON array of their labels, units and drivers */
   const int *shares;   /* of a full batch, one per device of the checkpoint's team */
   int n_shares;
   bool shares_by_speed; /* the split followed the devices' speeds */
-} cvy_resume_facts;
+} cvy_resume_values;
 
 /* Limits of run_ahead: the number of unfinished steps when cvy_team_step returns. NONE: the host waits for each
  * step. */
@@ -152,7 +152,7 @@ typedef struct cvy_team_params {
   const cvy_stop *stop;
   /* For a resumed run: layers use the checkpoint's algorithms, since results depend on them, and shares that follow
    * speeds begin with the checkpoint's. Borrowed for the call; NULL: not resumed. */
-  const cvy_resume_facts *resume;
+  const cvy_resume_values *resume;
   /* Makes this team a node's part of a fleet: every node creates its own, with the same settings. Weights, shares and
    * split_values then have a value for each device of the fleet, in its order. Every node calls the same functions on
    * its team in the same order. Not with CVY_BN_SYNC. Borrowed for the life of the team; NULL: this machine only. */
@@ -197,7 +197,7 @@ cvy_status cvy_team_save(cvy_team *team, const char *path);
  * UTF-8, control characters, and characters that end lines or change the direction of writing are replaced by \xb9 (one
  * for each byte), and names are cut off after 1023 bytes. CVY_E_ARGUMENT: a value out of range, or class names that are
  * equal after this · CVY_E_MISMATCH: the team's network has another input or other outputs. */
-cvy_status cvy_team_describe(cvy_team *team, const cvy_model_info *facts);
+cvy_status cvy_team_describe(cvy_team *team, const cvy_model_info *info);
 
 /* Copies device `device`'s copy of parameter `name`, in PyTorch's order, to out (elems of cvy_param_info). Waits for
  * steps under way. If that device is lost, in this call or earlier, it warns and copies from another device, which has

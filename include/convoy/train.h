@@ -75,9 +75,9 @@ void cvy_checkpoint_close(cvy_checkpoint **checkpoint);
 /* The run's settings (cvy_train_params.settings, with cvy_train's additions). */
 const char *cvy_checkpoint_settings(const cvy_checkpoint *checkpoint);
 /* For the resuming team (cvy_team_params.resume). */
-cvy_resume_facts cvy_checkpoint_facts(const cvy_checkpoint *checkpoint);
+cvy_resume_values cvy_checkpoint_resume_values(const cvy_checkpoint *checkpoint);
 cvy_run_position cvy_checkpoint_position(const cvy_checkpoint *checkpoint);
-/* Restores the checkpoint's state in a team created with cvy_checkpoint_facts: its next step is the position's.
+/* Restores the checkpoint's state in a team created with cvy_checkpoint_resume_values: its next step is the position's.
  * settings (of the resuming run; NULL: not compared) may differ where this does not change later results. Waits for
  * steps under way; the data set must be attached. CVY_E_MISMATCH: other settings (each named), data, algorithms or
  * network; the team is unchanged · CVY_E_FORMAT · CVY_E_MEMORY · CVY_E_DEVICE. */
@@ -134,7 +134,8 @@ typedef struct cvy_train_params {
   /* Resume from the newest intact checkpoint in checkpoint_dir; with an empty or missing folder the run starts from
    * step 0. */
   bool resume;
-  const cvy_checkpoint *opened; /* that checkpoint, if the team was created with its facts; NULL: cvy_train opens it */
+  const cvy_checkpoint
+      *opened; /* that checkpoint, if the team was created with its resume values; NULL: cvy_train opens it */
   /* JSON object (text) of the run's settings, stored and compared on resume; NULL: {}. */
   const char *settings;
   /* Called on the thread of cvy_train, in order; lr: the step's. A return value other than 0 stops the run as an

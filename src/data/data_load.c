@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * A data set from its source to the samples that are shown: images are resized, a part of the training images becomes
- * the validation set, the content is hashed. Outline: sizes · images after fetch · labels · load · facts. */
+ * the validation set, the content is hashed. Outline: sizes · images after fetch · labels · load · info. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -447,7 +447,7 @@ fail:
   return status;
 }
 
-/* ---- facts ---- */
+/* ---- info ---- */
 
 bool cvy_data_progress(const cvy_data *data, long *done, long *all) {
   const dataset *const d = (const dataset *)data;
@@ -463,13 +463,13 @@ const char *cvy_data_broken(const cvy_data *data, int i, const char **why) {
   return d->settled && i >= 0 && d->source->broken ? d->source->broken(d, i, why) : NULL;
 }
 
-cvy_status cvy_data_get_facts(const cvy_data *data, cvy_data_facts *out) {
+cvy_status cvy_data_get_info(const cvy_data *data, cvy_data_info *out) {
   cvy_status status = CVY_OK;
   const dataset *const d = (const dataset *)data;
   enum { MOST = sizeof out->mean / sizeof *out->mean };
-  *out = (cvy_data_facts){0};
+  *out = (cvy_data_info){0};
   CVY_REQUIRE(d->settled, CVY_E_ARGUMENT, "data '%s' is not loaded yet: call cvy_data_load_end first", data->name);
-  if (d->source->facts) d->source->facts(d, out);
+  if (d->source->info) d->source->info(d, out);
   if (!data->train.images || data->c > MOST) return CVY_OK;
   for (int c = 0; c < data->c; c++) {
     uint64_t sum, squares;

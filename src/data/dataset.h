@@ -25,7 +25,7 @@ typedef struct data_source {
   void (*close)(dataset *d); /* frees d->own, which may be NULL or half-made; NULL: it has none */
   bool fits;                 /* its images have the wanted size and channels already */
   /* Facts that it has; the rest of *out is untouched. NULL: it has none. */
-  void (*facts)(const dataset *d, cvy_data_facts *out);
+  void (*info)(const dataset *d, cvy_data_info *out);
   /* As cvy_data_broken; NULL: it leaves no sample out. */
   const char *(*broken)(const dataset *d, int i, const char **why);
 } data_source;

@@ -35,14 +35,14 @@ static uint64_t fingerprint_of(const char *path) {
     n = cvy_file_read_at(fd, 0, whole ? sizeof bytes : HALF, bytes);
     if (!whole) n += cvy_file_read_at(fd, (size_t)info.st_size - HALF, HALF, bytes + n);
   }
-  const int64_t facts[] = {info.st_size,
-                           (int64_t)info.st_ino,
-                           nanoseconds(info.st_mtim),
-                           nanoseconds(info.st_ctim),
-                           (int64_t)info.st_mode & S_IFMT,
-                           error};
+  const int64_t attributes[] = {info.st_size,
+                                (int64_t)info.st_ino,
+                                nanoseconds(info.st_mtim),
+                                nanoseconds(info.st_ctim),
+                                (int64_t)info.st_mode & S_IFMT,
+                                error};
   if (fd >= 0) close(fd);
-  return XXH3_64bits_withSeed(facts, sizeof facts, XXH3_64bits(bytes, n));
+  return XXH3_64bits_withSeed(attributes, sizeof attributes, XXH3_64bits(bytes, n));
 }
 
 static void run_lanes(void *arg, size_t begin, size_t end) {

@@ -113,24 +113,24 @@ static bool head_is_right(const cvy_picture_cache *c, const head *h, size_t file
   return HEAD_BYTES + cvy_round_up(images, sizeof(uint64_t)) + records + h->reasons_bytes == file_bytes;
 }
 
-/* Records and reasons → facts. */
-static bool read_facts(cvy_picture_cache *c, const head *h) {
+/* Records and reasons → infos. */
+static bool read_infos(cvy_picture_cache *c, const head *h) {
   const size_t n = c->folder->n, records_bytes = n * sizeof(record);
   const uint8_t *const tail = c->map + c->map_bytes - h->reasons_bytes - records_bytes;
   const char *const reasons = (const char *)tail + records_bytes;
   size_t at = 0, kept[CVY_SETS] = {0};
   if (XXH64(tail, records_bytes + h->reasons_bytes, 0) != h->records_hash) return false;
   if (h->reasons_bytes && reasons[h->reasons_bytes - 1] != 0) return false;
-  c->facts = cvy_calloc(n, sizeof *c->facts);
-  if (!c->facts) return false;
+  c->infos = cvy_calloc(n, sizeof *c->infos);
+  if (!c->infos) return false;
   for (int set = 0; set < CVY_SETS; set++)
     for (size_t i = 0; i < c->folder->n_of[set]; i++, at++) {
       record r;
       memcpy(&r, tail + at * sizeof r, sizeof r);
       if (r.w > INT32_MAX || r.reason > h->reasons_bytes) return false;
-      c->facts[at] = (cvy_picture_fact){
+      c->infos[at] = (cvy_picture_info){
           .h = (int)(r.h & ~(CLIPPED | TURNED)), .w = (int)r.w, .clipped = r.h & CLIPPED, .turned = r.h & TURNED};
-      if (r.reason && !(c->facts[at].why = cvy_strdup(reasons + r.reason - 1))) return false;
+      if (r.reason && !(c->infos[at].why = cvy_strdup(reasons + r.reason - 1))) return false;
       kept[set] += !r.reason;
     }
   for (int set = 0; set < CVY_SETS; set++)
@@ -157,8 +157,8 @@ static void take_head(cvy_picture_cache *c, const head *h) {
 }
 
 static void forget(cvy_picture_cache *c) {
-  cvy_pictures_clear_facts(c->facts, c->folder->n);
-  c->facts = NULL;
+  cvy_picture_infos_free(c->infos, c->folder->n);
+  c->infos = NULL;
   cvy_map_end(c->map);
   c->map = NULL;
   c->map_bytes = 0;
@@ -175,7 +175,7 @@ bool cvy_picture_cache_open(cvy_picture_cache *c) {
                      head_is_right(c, &h, bytes) && map_file(c, fd, bytes);
   close(fd);
   if (!right) return false;
-  if (!read_facts(c, &h)) {
+  if (!read_infos(c, &h)) {
     forget(c);
     return false;
   }
@@ -276,13 +276,13 @@ cvy_status cvy_picture_cache_put(cvy_picture_cache *c, size_t i, const uint8_t *
 }
 
 /* Moves images down over the places of broken ones; false: errno. */
-static bool close_gaps(cvy_picture_cache *c, const cvy_picture_fact *facts) {
+static bool close_gaps(cvy_picture_cache *c, const cvy_picture_info *infos) {
   const size_t each = image_bytes(c);
   size_t to = 0;
   uint8_t *const image = cvy_alloc_unset(each, 1);
   bool ok = image != NULL;
   for (size_t i = 0; i < c->folder->n && ok; i++) {
-    if (facts[i].why) continue;
+    if (infos[i].why) continue;
     if (to != i)
       ok = cvy_file_read_at(c->fd, HEAD_BYTES + i * each, each, image) == each &&
            write_at(c->fd, image, each, HEAD_BYTES + to * each);
@@ -293,26 +293,26 @@ static bool close_gaps(cvy_picture_cache *c, const cvy_picture_fact *facts) {
 }
 
 /* Records and reasons as they stand in the file; NULL: out of memory. */
-static uint8_t *make_tail(const cvy_folder *f, const cvy_picture_fact *facts, size_t *reasons_bytes, size_t *bytes) {
+static uint8_t *make_tail(const cvy_folder *f, const cvy_picture_info *infos, size_t *reasons_bytes, size_t *bytes) {
   size_t reasons = 0, at = 0;
-  for (size_t i = 0; i < f->n; i++) reasons += facts[i].why ? strlen(facts[i].why) + 1 : 0;
+  for (size_t i = 0; i < f->n; i++) reasons += infos[i].why ? strlen(infos[i].why) + 1 : 0;
   *reasons_bytes = reasons;
   *bytes = f->n * sizeof(record) + reasons;
   uint8_t *const tail = cvy_calloc(*bytes, 1);
   for (size_t i = 0; i < f->n && tail; i++) {
-    const record r = {.h = (uint32_t)facts[i].h | (facts[i].clipped ? CLIPPED : 0) | (facts[i].turned ? TURNED : 0),
-                      .w = (uint32_t)facts[i].w,
-                      .reason = facts[i].why ? at + 1 : 0};
+    const record r = {.h = (uint32_t)infos[i].h | (infos[i].clipped ? CLIPPED : 0) | (infos[i].turned ? TURNED : 0),
+                      .w = (uint32_t)infos[i].w,
+                      .reason = infos[i].why ? at + 1 : 0};
     memcpy(tail + i * sizeof r, &r, sizeof r);
-    if (!facts[i].why) continue;
-    const size_t n = strlen(facts[i].why) + 1;
-    memcpy(tail + f->n * sizeof r + at, facts[i].why, n);
+    if (!infos[i].why) continue;
+    const size_t n = strlen(infos[i].why) + 1;
+    memcpy(tail + f->n * sizeof r + at, infos[i].why, n);
     at += n;
   }
   return tail;
 }
 
-bool cvy_picture_cache_finish(cvy_picture_cache *c, cvy_picture_fact *facts) {
+bool cvy_picture_cache_finish(cvy_picture_cache *c, cvy_picture_info *infos) {
   head h = {.version = CVY_PICTURE_CACHE_VERSION,
             .head_bytes = HEAD_BYTES,
             .key = {c->key[0], c->key[1]},
@@ -324,13 +324,13 @@ bool cvy_picture_cache_finish(cvy_picture_cache *c, cvy_picture_fact *facts) {
   memcpy(h.magic, MAGIC, sizeof h.magic);
   for (int set = 0; set < CVY_SETS; set++)
     for (size_t i = 0; i < c->folder->n_of[set]; i++) {
-      const bool good = !facts[at++].why;
+      const bool good = !infos[at++].why;
       h.n_kept[set] += good;
       kept += good;
     }
   const size_t images = cvy_round_up(kept * image_bytes(c), sizeof(uint64_t));
-  uint8_t *const tail = make_tail(c->folder, facts, &reasons, &tail_bytes);
-  if (!tail || !close_gaps(c, facts) || ftruncate(c->fd, (off_t)(HEAD_BYTES + images)) != 0 ||
+  uint8_t *const tail = make_tail(c->folder, infos, &reasons, &tail_bytes);
+  if (!tail || !close_gaps(c, infos) || ftruncate(c->fd, (off_t)(HEAD_BYTES + images)) != 0 ||
       !write_at(c->fd, tail, tail_bytes, HEAD_BYTES + images)) {
     cvy_free(tail);
     return refuse(c, c->path);
@@ -355,7 +355,7 @@ bool cvy_picture_cache_finish(cvy_picture_cache *c, cvy_picture_fact *facts) {
     cvy_log_warning("the decoded copy of %s serves this run alone: the file system of %s cannot sync files (%s)",
                     c->folder->dir, c->path, strerror(errno));
   drop(c);
-  c->facts = facts;
+  c->infos = infos;
   return true;
 }
 

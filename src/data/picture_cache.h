@@ -29,7 +29,7 @@ typedef struct cvy_picture_cache {
   uint8_t *map; /* the whole file, read-only */
   size_t map_bytes;
   size_t n_kept[CVY_SETS];
-  cvy_picture_fact *facts; /* cvy_picture_cache_clear frees them */
+  cvy_picture_info *infos; /* cvy_picture_cache_clear frees them */
   uint64_t hashes[CVY_SETS];
   /* being written */
   int fd;
@@ -50,9 +50,9 @@ const uint8_t *cvy_picture_cache_images(const cvy_picture_cache *cache, int set)
 bool cvy_picture_cache_begin(cvy_picture_cache *cache, int h, int w, int c);
 /* Picture i, on any thread. CVY_E_IO without a message. */
 cvy_status cvy_picture_cache_put(cvy_picture_cache *cache, size_t i, const uint8_t *pixels);
-/* Takes over the facts (n of the folder); closes up the gaps of broken pictures, maps the images, and gives the file
- * its name. False, with a warning: it could not be written; facts are the caller's then. */
-bool cvy_picture_cache_finish(cvy_picture_cache *cache, cvy_picture_fact *facts);
+/* Takes over the infos (n of the folder); closes up the gaps of broken pictures, maps the images, and gives the file
+ * its name. False, with a warning: it could not be written; infos are the caller's then. */
+bool cvy_picture_cache_finish(cvy_picture_cache *cache, cvy_picture_info *infos);
 /* Unmaps; removes a file that was not finished. */
 void cvy_picture_cache_clear(cvy_picture_cache *cache);
 

@@ -15,8 +15,8 @@ enum { MOST_NAMED = 5 }; /* broken pictures in warnings */
 typedef struct picture_set {
   cvy_folder folder;
   cvy_picture_cache cache;
-  cvy_picture_fact *facts; /* the cache's, or own_facts */
-  cvy_picture_fact *own_facts;
+  cvy_picture_info *infos; /* the cache's, or own_infos */
+  cvy_picture_info *own_infos;
   size_t first;    /* the first picture that is not broken: others must have its size */
   bool own_sizes;  /* params.look and pictures of several sizes: they stay as they are */
   uint8_t *memory; /* images of all pictures, in the order of the list */
@@ -73,9 +73,9 @@ static cvy_status decode(dataset *d, cvy_status (*take)(void *, size_t, const ui
                       .take = take,
                       .arg = d};
   atomic_store(&d->done, 0);
-  cvy_pictures_clear_facts(p->own_facts, p->folder.n);
+  cvy_picture_infos_free(p->own_infos, p->folder.n);
   const cvy_status status = cvy_pictures_decode(&all);
-  p->facts = p->own_facts = all.facts;
+  p->infos = p->own_infos = all.infos;
   return status;
 }
 
@@ -86,7 +86,7 @@ static bool by_cache(dataset *d, cvy_status *status) {
   if (d->params.no_cache) return false;
   if (p->cache.map && !cvy_picture_cache_check(&p->cache, &d->stop)) {
     cvy_log_warning("%s is damaged; the pictures of %s are decoded again", p->cache.path, p->folder.dir);
-    p->facts = NULL;
+    p->infos = NULL;
     cvy_picture_cache_clear(&p->cache);
   }
   if (p->cache.map) return true;
@@ -98,8 +98,8 @@ static bool by_cache(dataset *d, cvy_status *status) {
     cvy_picture_cache_clear(&p->cache);
     return false;
   }
-  if (*status != CVY_OK || !cvy_picture_cache_finish(&p->cache, p->own_facts)) return false;
-  p->own_facts = NULL;
+  if (*status != CVY_OK || !cvy_picture_cache_finish(&p->cache, p->own_infos)) return false;
+  p->own_infos = NULL;
   return true;
 }
 
@@ -113,7 +113,7 @@ static cvy_status by_memory(dataset *d) {
   CVY_REQUIRE(p->memory, CVY_E_MEMORY, "no memory for %zu images of %dx%dx%d", p->folder.n, d->h, d->w, d->c);
   CVY_TRY(decode(d, put_in_memory));
   for (size_t i = 0; i < p->folder.n; i++) {
-    if (p->facts[i].why) continue;
+    if (p->infos[i].why) continue;
     if (to != i) memmove(p->memory + to * each, p->memory + i * each, each);
     to++;
   }
@@ -137,9 +137,9 @@ static void say_what_is_changed(const dataset *d) {
   const picture_set *const p = d->own;
   group clipped = {0}, turned = {0};
   for (size_t i = 0; i < p->folder.n; i++) {
-    if (p->facts[i].why) continue;
-    if (p->facts[i].clipped) count_in(&clipped, p->folder.items[i].path);
-    if (p->facts[i].turned) count_in(&turned, p->folder.items[i].path);
+    if (p->infos[i].why) continue;
+    if (p->infos[i].clipped) count_in(&clipped, p->folder.items[i].path);
+    if (p->infos[i].turned) count_in(&turned, p->folder.items[i].path);
   }
   if (clipped.n)
     cvy_log_warning(
@@ -162,8 +162,8 @@ static cvy_status mark_broken(dataset *d) {
   const picture_set *const p = d->own;
   size_t n_broken = 0, at = 0;
   for (size_t i = 0; i < p->folder.n; i++) {
-    if (!p->facts[i].why) continue;
-    const char *const path = p->folder.items[i].path, *const why = p->facts[i].why;
+    if (!p->infos[i].why) continue;
+    const char *const path = p->folder.items[i].path, *const why = p->infos[i].why;
     if (d->params.strict && !d->params.look) CVY_FAIL(CVY_E_FORMAT, "%s/%s is broken: %s", p->folder.dir, path, why);
     if (n_broken++ < MOST_NAMED && !d->params.look) cvy_log_warning("%s/%s is left out: %s", p->folder.dir, path, why);
   }
@@ -175,7 +175,7 @@ static cvy_status mark_broken(dataset *d) {
   for (int set = 0; set < CVY_SETS; set++) {
     size_t good = 0;
     for (size_t i = 0; i < p->folder.n_of[set]; i++, at++) {
-      d->left_out[at] = p->facts[at].why != NULL;
+      d->left_out[at] = p->infos[at].why != NULL;
       good += !d->left_out[at];
     }
     CVY_REQUIRE(good > 0 || p->folder.n_of[set] == 0 || d->params.look, CVY_E_FORMAT,
@@ -196,13 +196,13 @@ static cvy_status fetch(dataset *d) {
   }
   const bool mapped = by_cache(d, &status);
   CVY_TRY(status);
-  if (mapped) p->facts = p->cache.facts;
+  if (mapped) p->infos = p->cache.infos;
   else CVY_TRY(by_memory(d)); /* there is no copy, or it could not be finished */
   const size_t each = (size_t)d->h * (size_t)d->w * (size_t)d->c;
   size_t before = 0, at = 0;
   for (int set = 0; set < CVY_SETS; set++) {
     d->raw[set].mapped = mapped ? cvy_picture_cache_images(&p->cache, set) : p->memory + before * each;
-    for (size_t i = 0; i < p->folder.n_of[set]; i++) before += !p->facts[at++].why;
+    for (size_t i = 0; i < p->folder.n_of[set]; i++) before += !p->infos[at++].why;
   }
   if (mapped) memcpy(d->content, p->cache.hashes, sizeof d->content);
   say_what_is_changed(d);
@@ -214,7 +214,7 @@ fail:
 static void close_pictures(dataset *d) {
   picture_set *const p = d->own;
   if (!p) return;
-  cvy_pictures_clear_facts(p->own_facts, p->folder.n);
+  cvy_picture_infos_free(p->own_infos, p->folder.n);
   cvy_picture_cache_clear(&p->cache);
   cvy_free(p->memory);
   cvy_mutex_end(&p->lock);
@@ -341,7 +341,7 @@ fail:
   return status;
 }
 
-/* ---- facts ---- */
+/* ---- info ---- */
 
 static int by_value(const void *a, const void *b) {
   const int x = *(const int *)a, y = *(const int *)b;
@@ -351,7 +351,7 @@ static int by_value(const void *a, const void *b) {
 static void least_median_most(const picture_set *p, bool of_w, int *values, int out[3]) {
   size_t n = 0;
   for (size_t i = 0; i < p->folder.n; i++)
-    if (!p->facts[i].why) values[n++] = of_w ? p->facts[i].w : p->facts[i].h;
+    if (!p->infos[i].why) values[n++] = of_w ? p->infos[i].w : p->infos[i].h;
   if (n == 0) return;
   qsort(values, n, sizeof *values, by_value);
   out[0] = values[0];
@@ -359,7 +359,7 @@ static void least_median_most(const picture_set *p, bool of_w, int *values, int 
   out[2] = values[n - 1];
 }
 
-static void facts(const dataset *d, cvy_data_facts *out) {
+static void info(const dataset *d, cvy_data_info *out) {
   const picture_set *const p = d->own;
   int *const values = cvy_calloc(p->folder.n, sizeof *values);
   out->n_pictures = (int)p->folder.n;
@@ -367,7 +367,7 @@ static void facts(const dataset *d, cvy_data_facts *out) {
   out->n_unread = p->folder.n_unread;
   out->ignored = p->folder.ignored;
   out->unread = p->folder.unread;
-  for (size_t i = 0; i < p->folder.n; i++) out->n_broken += p->facts[i].why != NULL;
+  for (size_t i = 0; i < p->folder.n; i++) out->n_broken += p->infos[i].why != NULL;
   if (values) {
     least_median_most(p, false, values, out->h);
     least_median_most(p, true, values, out->w);
@@ -380,8 +380,8 @@ static void facts(const dataset *d, cvy_data_facts *out) {
 static const char *broken(const dataset *d, int i, const char **why) {
   const picture_set *const p = d->own;
   for (size_t at = 0; at < p->folder.n; at++) {
-    if (!p->facts[at].why || i-- > 0) continue;
-    if (why) *why = p->facts[at].why;
+    if (!p->infos[at].why || i-- > 0) continue;
+    if (why) *why = p->infos[at].why;
     return p->folder.items[at].path;
   }
   return NULL;
@@ -392,5 +392,5 @@ const data_source data_pictures = {.is_mine = cvy_folder_is_one,
                                    .fetch = fetch,
                                    .close = close_pictures,
                                    .fits = true,
-                                   .facts = facts,
+                                   .info = info,
                                    .broken = broken};

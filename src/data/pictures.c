@@ -149,17 +149,17 @@ static cvy_status refuse_sizes(const cvy_folder *f, size_t one, int h, int w, si
 
 static cvy_status decode_one(job *j, size_t i, lane *l) {
   cvy_pictures *const p = j->p;
-  cvy_picture_fact *const fact = &p->facts[i];
+  cvy_picture_info *const info = &p->infos[i];
   char why[CVY_PICTURE_WHY] = "";
   const uint8_t *pixels = NULL;
   cvy_fit to = {0};
   cvy_status status = decode_item(p->folder, p->params, i, l, why);
   if (status == CVY_OK) {
     to = cvy_fit_of(p->params, l->picture.h, l->picture.w);
-    fact->h = l->picture.h;
-    fact->w = l->picture.w;
-    fact->clipped = l->picture.clipped;
-    fact->turned = l->picture.orientation > 1;
+    info->h = l->picture.h;
+    info->w = l->picture.w;
+    info->clipped = l->picture.clipped;
+    info->turned = l->picture.orientation > 1;
     if (p->h && (to.h != p->h || to.w != p->w)) {
       note_other(j, i);
       return CVY_OK;
@@ -167,8 +167,8 @@ static cvy_status decode_one(job *j, size_t i, lane *l) {
     status = fit(l, p->params, &to, &pixels, why);
   }
   if (status == CVY_E_FORMAT || status == CVY_E_UNSUPPORTED) {
-    fact->why = cvy_strdup(why);
-    if (fact->why) return CVY_OK;
+    info->why = cvy_strdup(why);
+    if (info->why) return CVY_OK;
     status = CVY_E_MEMORY;
   }
   if (status != CVY_OK) {
@@ -212,8 +212,8 @@ cvy_status cvy_pictures_decode(cvy_pictures *p) {
   job j = {.p = p};
   atomic_init(&j.first_other, f->n);
   cvy_picture_gate_init(&j.gate);
-  p->facts = cvy_calloc(f->n, sizeof *p->facts);
-  CVY_REQUIRE(p->facts, CVY_E_MEMORY, "no memory for %zu pictures", f->n);
+  p->infos = cvy_calloc(f->n, sizeof *p->infos);
+  CVY_REQUIRE(p->infos, CVY_E_MEMORY, "no memory for %zu pictures", f->n);
   CVY_TRY(cvy_pool_create(threads, &pool));
   cvy_pool_run(pool, (size_t)threads, 1, run_lanes, &j);
   CVY_TRY((cvy_status)atomic_load(&j.status));
@@ -222,7 +222,7 @@ cvy_status cvy_pictures_decode(cvy_pictures *p) {
     goto fail;
   }
   const size_t other = atomic_load(&j.first_other);
-  if (other < f->n) status = refuse_sizes(f, p->reference, p->h, p->w, other, p->facts[other].h, p->facts[other].w);
+  if (other < f->n) status = refuse_sizes(f, p->reference, p->h, p->w, other, p->infos[other].h, p->infos[other].w);
 fail:
   cvy_pool_destroy(&pool);
   cvy_picture_gate_end(&j.gate);
@@ -264,7 +264,7 @@ cvy_status cvy_pictures_look(const cvy_folder *folder, const cvy_data_params *pa
   return status;
 }
 
-void cvy_pictures_clear_facts(cvy_picture_fact *facts, size_t n) {
-  for (size_t i = 0; facts && i < n; i++) cvy_free(facts[i].why);
-  cvy_free(facts);
+void cvy_picture_infos_free(cvy_picture_info *infos, size_t n) {
+  for (size_t i = 0; infos && i < n; i++) cvy_free(infos[i].why);
+  cvy_free(infos);
 }

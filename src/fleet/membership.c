@@ -57,14 +57,14 @@ void cvy_membership_destroy(cvy_membership **membership) {
 /* ---- monitor ---- */
 
 static void note_message(cvy_membership *a, int from, const message *m) {
-  cvy_standing_facts facts = {.size = cvy_fleet_size(a->fleet),
-                              .self = cvy_fleet_rank(a->fleet),
-                              .from = from,
-                              .view = cvy_fleet_view(a->fleet),
-                              .devices = cvy_fleet_devices_of(a->fleet, from)};
+  cvy_standing_expected expected = {.size = cvy_fleet_size(a->fleet),
+                                    .self = cvy_fleet_rank(a->fleet),
+                                    .from = from,
+                                    .view = cvy_fleet_view(a->fleet),
+                                    .devices = cvy_fleet_devices_of(a->fleet, from)};
   cvy_roster_lock(a->roster);
-  facts.round = a->round;
-  const char *why = cvy_standing_wrong(m, &facts);
+  expected.round = a->round;
+  const char *why = cvy_standing_wrong(m, &expected);
   const bool asks = cvy_fleet_has(a->fleet, from) && m->round > a->round;
   if (!why && asks && ++a->asks[from] > ASKS_MOST) why = "requests rounds without progress";
   if (!why) {

@@ -12,7 +12,7 @@ static bool has_devices_behind(const cvy_standing_message *m, int n) {
   return any;
 }
 
-const char *cvy_standing_wrong(const cvy_standing_message *m, const cvy_standing_facts *f) {
+const char *cvy_standing_wrong(const cvy_standing_message *m, const cvy_standing_expected *f) {
   const uint64_t all = all_nodes(f->size), self = cvy_view_bit(f->self), from = cvy_view_bit(f->from);
   const bool together = m->view & self && f->view & from;
   if (m->magic != CVY_STANDING_MAGIC) return "sent a control message that is not a standing";

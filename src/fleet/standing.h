@@ -40,15 +40,15 @@ typedef struct cvy_standing_message {
 } cvy_standing_message;
 
 /* The receiver's own knowledge. */
-typedef struct cvy_standing_facts {
+typedef struct cvy_standing_expected {
   int size, self, from; /* nodes of the fleet, ranks of the receiver and of the sender */
   uint64_t view;        /* the receiver's */
   uint32_t round;       /* the receiver's */
   int devices;          /* of the sender */
-} cvy_standing_facts;
+} cvy_standing_expected;
 
 /* NULL: a node may say so. Else why not: "sent a standing …", for cvy_link_refuse. */
-const char *cvy_standing_wrong(const cvy_standing_message *message, const cvy_standing_facts *facts);
+const char *cvy_standing_wrong(const cvy_standing_message *message, const cvy_standing_expected *expected);
 /* counted: operations that count on this node, without one that is committed. */
 bool cvy_standing_done_fits(int64_t done, int64_t counted);
 

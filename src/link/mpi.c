@@ -79,32 +79,32 @@ static bool fault_tolerant(void) {
   return on != 0;
 }
 
-static bool start(cvy_mpi_facts *facts) {
+static bool start(cvy_mpi_info *info) {
   int provided = MPI_THREAD_SINGLE, length = 0, code;
   char host[MPI_MAX_PROCESSOR_NAME] = "", mine[CVY_MPI_HOST_BYTES] = "";
-  memset(facts, 0, sizeof *facts);
+  memset(info, 0, sizeof *info);
   /* Until MPI_Init has run, an error ends the process whatever is asked for. */
   if ((code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided)) != MPI_SUCCESS)
     return failed("MPI_Init_thread", code);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  name_library(facts->library, sizeof facts->library);
+  name_library(info->library, sizeof info->library);
   if (provided < MPI_THREAD_FUNNELED) {
-    snprintf(mpi.why, sizeof mpi.why, "%s has no MPI_THREAD_FUNNELED", facts->library);
+    snprintf(mpi.why, sizeof mpi.why, "%s has no MPI_THREAD_FUNNELED", info->library);
     return false;
   }
   if ((code = MPI_Comm_dup(MPI_COMM_WORLD, &mpi.world)) != MPI_SUCCESS) return failed("MPI_Comm_dup", code);
   MPI_Comm_set_errhandler(mpi.world, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(mpi.world, &facts->rank);
-  MPI_Comm_size(mpi.world, &facts->size);
-  if (facts->size > CVY_NODES_MOST) {
-    snprintf(mpi.why, sizeof mpi.why, "%d processes; a fleet has at most %d", facts->size, CVY_NODES_MOST);
+  MPI_Comm_rank(mpi.world, &info->rank);
+  MPI_Comm_size(mpi.world, &info->size);
+  if (info->size > CVY_NODES_MOST) {
+    snprintf(mpi.why, sizeof mpi.why, "%d processes; a fleet has at most %d", info->size, CVY_NODES_MOST);
     return false;
   }
   MPI_Get_processor_name(host, &length);
   snprintf(mine, sizeof mine, "%.63s", host);
-  code = MPI_Allgather(mine, sizeof mine, MPI_CHAR, facts->hosts, sizeof mine, MPI_CHAR, mpi.world);
+  code = MPI_Allgather(mine, sizeof mine, MPI_CHAR, info->hosts, sizeof mine, MPI_CHAR, mpi.world);
   if (code != MPI_SUCCESS) return failed("MPI_Allgather", code);
-  mpi.survives = facts->survives = fault_tolerant();
+  mpi.survives = info->survives = fault_tolerant();
   return true;
 }
 

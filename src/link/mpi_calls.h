@@ -13,12 +13,12 @@
 
 enum { CVY_MPI_VERSION = 5, CVY_MPI_HOST_BYTES = 64 };
 
-typedef struct cvy_mpi_facts {
+typedef struct cvy_mpi_info {
   int rank, size;
   bool survives;    /* MPI reports ended processes and continues */
   char library[48]; /* "Open MPI 4.1.4" */
   char hosts[CVY_NODES_MOST][CVY_MPI_HOST_BYTES];
-} cvy_mpi_facts;
+} cvy_mpi_info;
 
 typedef enum cvy_mpi_outcome {
   CVY_MPI_DONE,
@@ -38,7 +38,7 @@ typedef struct cvy_mpi_done {
 typedef struct cvy_mpi_calls {
   int version; /* CVY_MPI_VERSION */
   /* Starts MPI, and waits until all processes have. */
-  bool (*start)(cvy_mpi_facts *facts);
+  bool (*start)(cvy_mpi_info *info);
   /* Begin to send and to receive; the memory must live until progress hands the token back. Messages between two
    * processes with one tag stay in order. A process that has ended shows as the outcome of the request. */
   bool (*send)(const void *data, int bytes, int to, int tag, void *token);

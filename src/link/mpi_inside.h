@@ -117,7 +117,7 @@ typedef struct cvy_mpi_link {
   cvy_mutex lock;
   cvy_cond work; /* of the MPI thread: there is something to do */
   cvy_cond news; /* of control messages, losses, and that MPI has started */
-  cvy_mpi_facts facts;
+  cvy_mpi_info info;
   const char *names[CVY_NODES_MOST];
   char name_texts[CVY_NODES_MOST][CVY_MPI_HOST_BYTES + 16];
   /* Under the lock. */

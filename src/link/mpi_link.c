@@ -237,9 +237,9 @@ static void mpi_close(cvy_link *link) {
 static void name_nodes(cvy_mpi_link *l) {
   for (int i = 0; i < l->base.size; i++) {
     int same = 0;
-    for (int k = 0; k < l->base.size; k++) same += strcmp(l->facts.hosts[i], l->facts.hosts[k]) == 0;
-    if (same > 1) snprintf(l->name_texts[i], sizeof l->name_texts[i], "%s, process %d", l->facts.hosts[i], i);
-    else snprintf(l->name_texts[i], sizeof l->name_texts[i], "%s", l->facts.hosts[i]);
+    for (int k = 0; k < l->base.size; k++) same += strcmp(l->info.hosts[i], l->info.hosts[k]) == 0;
+    if (same > 1) snprintf(l->name_texts[i], sizeof l->name_texts[i], "%s, process %d", l->info.hosts[i], i);
+    else snprintf(l->name_texts[i], sizeof l->name_texts[i], "%s", l->info.hosts[i]);
     l->names[i] = l->name_texts[i];
   }
 }
@@ -325,10 +325,10 @@ cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, const cvy_started *st
              wait_seconds, started_by->size, started_by->by);
   }
   CVY_REQUIRE(started, CVY_E_UNSUPPORTED, "MPI does not start: %s", calls->why());
-  l->base.kind = l->facts.library;
-  l->base.rank = l->facts.rank;
-  l->base.size = l->facts.size;
-  l->base.survives = l->facts.survives;
+  l->base.kind = l->info.library;
+  l->base.rank = l->info.rank;
+  l->base.size = l->info.size;
+  l->base.survives = l->info.survives;
   l->base.names = l->names;
   name_nodes(l);
   CVY_REQUIRE(nodes = cvy_calloc((size_t)l->base.size, sizeof *nodes), CVY_E_MEMORY, "no memory for %d nodes",

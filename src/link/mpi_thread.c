@@ -408,7 +408,7 @@ static bool has_lost(const cvy_mpi_link *l) {
 void *cvy_mpi_thread(void *arg) {
   cvy_mpi_link *const l = arg;
   prctl(PR_SET_TIMERSLACK, 1000ul); /* nanoseconds; the system's 50 us would double short sleeps */
-  const bool good = l->calls->start(&l->facts);
+  const bool good = l->calls->start(&l->info);
   cvy_mutex_lock(&l->lock);
   if (l->state == CVY_MPI_STARTING) l->state = good ? CVY_MPI_RUNNING : CVY_MPI_BROKEN;
   cvy_cond_wake_all(&l->news);

@@ -82,20 +82,20 @@ fail:
 
 /* ---- writing ---- */
 
-/* A name as facts hold it. */
-static void fit_name(const char *name, char out[CVY_FACTS_NAME_BYTES + 1]) {
-  cvy_plain_copy(name, "", out, CVY_FACTS_NAME_BYTES + 1);
+/* A name as metadata holds it. */
+static void fit_name(const char *name, char out[CVY_MODEL_INFO_NAME_BYTES + 1]) {
+  cvy_plain_copy(name, "", out, CVY_MODEL_INFO_NAME_BYTES + 1);
   if (!*out) strcpy(out, "?");
 }
 
 bool cvy_model_class_is(const cvy_model_info *info, int i, const char *name) {
-  char fit[CVY_FACTS_NAME_BYTES + 1];
+  char fit[CVY_MODEL_INFO_NAME_BYTES + 1];
   fit_name(name, fit);
   return !info->class_names || strcmp(fit, info->class_names[i]) == 0;
 }
 
 static json_t *name_json(const char *name) {
-  char fit[CVY_FACTS_NAME_BYTES + 1];
+  char fit[CVY_MODEL_INFO_NAME_BYTES + 1];
   fit_name(name, fit);
   return json_string(fit);
 }
@@ -145,7 +145,7 @@ static cvy_status check_names(const json_t *names) {
   cvy_status status = CVY_OK;
   const size_t n = json_array_size(names);
   const char *equal, **const texts = cvy_calloc(n + 1, sizeof *texts);
-  CVY_REQUIRE(texts, CVY_E_MEMORY, "no memory for the facts of a model");
+  CVY_REQUIRE(texts, CVY_E_MEMORY, "no memory for a model's metadata");
   for (size_t i = 0; i < n; i++) texts[i] = json_string_value(json_array_get(names, i));
   CVY_TRY(cvy_text_find_equal(texts, (int)n, &equal));
   CVY_REQUIRE(!equal, CVY_E_ARGUMENT, "two classes are shown as '%s': expected names that differ", equal);
@@ -160,14 +160,14 @@ cvy_status cvy_model_info_write(const cvy_model_info *info, char **text) {
   json_t *const object = json_object();
   *text = NULL;
   CVY_TRY(check("", CVY_E_ARGUMENT, info));
-  CVY_REQUIRE(object && put_all(object, info), CVY_E_MEMORY, "no memory for the facts of a model");
+  CVY_REQUIRE(object && put_all(object, info), CVY_E_MEMORY, "no memory for a model's metadata");
   CVY_TRY(check_names(json_object_get(object, "class_names")));
   dumped = json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(9)); /* float32's digits */
-  CVY_REQUIRE(dumped, CVY_E_MEMORY, "no memory for the facts of a model");
-  CVY_REQUIRE(strlen(dumped) <= CVY_FACTS_BYTES, CVY_E_ARGUMENT,
-              "the names of %d classes have too many bytes: expected at most %d", info->classes, CVY_FACTS_BYTES);
+  CVY_REQUIRE(dumped, CVY_E_MEMORY, "no memory for a model's metadata");
+  CVY_REQUIRE(strlen(dumped) <= CVY_MODEL_INFO_BYTES, CVY_E_ARGUMENT,
+              "the names of %d classes have too many bytes: expected at most %d", info->classes, CVY_MODEL_INFO_BYTES);
   *text = cvy_strdup(dumped);
-  CVY_REQUIRE(*text, CVY_E_MEMORY, "no memory for the facts of a model");
+  CVY_REQUIRE(*text, CVY_E_MEMORY, "no memory for a model's metadata");
 fail:
   free(dumped); /* Jansson's allocator */
   json_decref(object);
@@ -177,14 +177,14 @@ fail:
 /* ---- reading ---- */
 
 /* The texts lie behind the struct, in one block of memory. */
-typedef struct facts_block {
+typedef struct info_block {
   cvy_model_info info; /* first */
   const char **names;
   char *texts;
-} facts_block;
+} info_block;
 
 void cvy_model_info_free(cvy_model_info **info) {
-  facts_block *const b = (facts_block *)*info;
+  info_block *const b = (info_block *)*info;
   *info = NULL;
   if (!b) return;
   cvy_free(b->names);
@@ -214,7 +214,7 @@ static bool read_reals(const json_t *list, float *out, int n) {
 }
 
 /* Copies the model's name and the classes' into the block. */
-static cvy_status read_names(const char *path, const json_t *model, const json_t *names, facts_block *b) {
+static cvy_status read_names(const char *path, const json_t *model, const json_t *names, info_block *b) {
   cvy_status status = CVY_OK;
   cvy_model_info *const f = &b->info;
   cvy_text texts = {0};
@@ -224,14 +224,15 @@ static cvy_status read_names(const char *path, const json_t *model, const json_t
   for (int i = 0; names && i < f->classes; i++) {
     const json_t *const name = json_array_get(names, (size_t)i);
     const size_t n = json_string_length(name);
-    CVY_REQUIRE(json_is_string(name) && n >= 1 && n <= CVY_FACTS_NAME_BYTES && !has_controls(json_string_value(name)),
-                CVY_E_FORMAT, "%s: the name of class %d: expected a text of 1 to %d bytes without control characters",
-                path, i, CVY_FACTS_NAME_BYTES);
+    CVY_REQUIRE(
+        json_is_string(name) && n >= 1 && n <= CVY_MODEL_INFO_NAME_BYTES && !has_controls(json_string_value(name)),
+        CVY_E_FORMAT, "%s: the name of class %d: expected a text of 1 to %d bytes without control characters", path, i,
+        CVY_MODEL_INFO_NAME_BYTES);
     cvy_text_add_plain(&texts, json_string_value(name), "");
     cvy_text_add_bytes(&texts, "", 1);
   }
   if (names) b->names = cvy_calloc((size_t)f->classes, sizeof *b->names);
-  CVY_REQUIRE(!texts.failed && (b->names || !names), CVY_E_MEMORY, "no memory for the facts of %s", path);
+  CVY_REQUIRE(!texts.failed && (b->names || !names), CVY_E_MEMORY, "no memory for the metadata of %s", path);
   char *to = b->texts = texts.data;
   texts.data = NULL;
   if (model) {
@@ -245,7 +246,7 @@ fail:
   return status;
 }
 
-static cvy_status read_object(const char *path, const char *where, const json_t *o, facts_block *b) {
+static cvy_status read_object(const char *path, const char *where, const json_t *o, info_block *b) {
   cvy_status status = CVY_OK;
   cvy_model_info *const f = &b->info;
   const json_t *const classes = json_object_get(o, "classes"), *const model = json_object_get(o, "model"),
@@ -291,16 +292,16 @@ cvy_status cvy_model_info_parse(const char *path, const char *text, cvy_model_in
   cvy_model_info *info = NULL;
   cvy_text where = {0};
   *out = NULL;
-  cvy_text_add(&where, "%s: the facts of the model ('" CVY_FACTS_KEY "' in its metadata) are wrong: ", path);
+  cvy_text_add(&where, "%s: the model's metadata ('" CVY_MODEL_INFO_KEY "' in the header) is wrong: ", path);
   const size_t bytes = strlen(text);
   const size_t values = cvy_json_count_values(text, bytes);
-  CVY_REQUIRE(bytes <= CVY_FACTS_BYTES && values <= MOST_CLASSES + MORE_VALUES, CVY_E_FORMAT,
+  CVY_REQUIRE(bytes <= CVY_MODEL_INFO_BYTES && values <= MOST_CLASSES + MORE_VALUES, CVY_E_FORMAT,
               "%s%zu bytes with up to %zu values, expected at most %d bytes and %d values", cvy_text_get(&where), bytes,
-              values, CVY_FACTS_BYTES, MOST_CLASSES + MORE_VALUES);
+              values, CVY_MODEL_INFO_BYTES, MOST_CLASSES + MORE_VALUES);
   CVY_TRY(cvy_json_read(text, JSON_REJECT_DUPLICATES, &object));
   CVY_REQUIRE(json_is_object(object), CVY_E_FORMAT, "%sno JSON object", cvy_text_get(&where));
-  facts_block *const block = cvy_calloc(1, sizeof *block);
-  CVY_REQUIRE(block && !where.failed, CVY_E_MEMORY, "no memory for the facts of %s", path);
+  info_block *const block = cvy_calloc(1, sizeof *block);
+  CVY_REQUIRE(block && !where.failed, CVY_E_MEMORY, "no memory for the metadata of %s", path);
   info = &block->info;
   CVY_TRY(read_object(path, cvy_text_get(&where), object, block));
   *out = info;
@@ -317,7 +318,7 @@ cvy_status cvy_model_info_read(const char *path, cvy_model_info **out) {
   cvy_st_file *file = NULL;
   *out = NULL;
   CVY_TRY(cvy_st_open_header(path, &file));
-  const char *const text = cvy_st_metadata(file, CVY_FACTS_KEY);
+  const char *const text = cvy_st_metadata(file, CVY_MODEL_INFO_KEY);
   if (text) CVY_TRY(cvy_model_info_parse(path, text, out));
 fail:
   cvy_st_close(&file);

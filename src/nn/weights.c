@@ -96,13 +96,13 @@ fail:
 }
 
 cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches,
-                            const char *facts, const char *path) {
+                            const char *model_info, const char *path) {
   cvy_status status = CVY_OK;
   cvy_weights_pack pack;
-  const char *const pairs[][2] = {{CVY_FACTS_KEY, facts}};
+  const char *const pairs[][2] = {{CVY_MODEL_INFO_KEY, model_info}};
   CVY_TRY(cvy_weights_pack_make(layout, w, running, n_batches, NULL, 0, &pack));
   cvy_weights_warn(layout, w, running, path);
-  status = cvy_st_put(path, pack.tensors, pack.n, pairs, facts != NULL);
+  status = cvy_st_put(path, pack.tensors, pack.n, pairs, model_info != NULL);
   cvy_weights_pack_clear(&pack);
 fail:
   return status;

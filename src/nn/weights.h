@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Weights as safetensors files with PyTorch's names, shapes and layouts: `load_state_dict(strict=True)` takes them.
- * Order in the file: the network's parameters and buffers in state_dict order. __metadata__ holds the facts of the
- * model (nn/model_info.h) if there are any, and nothing that changes: same weights and facts, same bytes. */
+ * Order in the file: the network's parameters and buffers in state_dict order. __metadata__ holds the metadata of the
+ * model (nn/model_info.h) if there are any, and nothing that changes: same weights and metadata, same bytes. */
 #ifndef CVY_NN_WEIGHTS_H
 #define CVY_NN_WEIGHTS_H
 
@@ -14,10 +14,10 @@
 /* The key of __metadata__ that identifies a checkpoint (run/checkpoint.h). */
 #define CVY_CHECKPOINT_KEY "convoy_checkpoint"
 
-/* w, running: flat vectors; n_batches: num_batches_tracked of every BN layer. facts: their text, NULL: none. Written
+/* w, running: flat vectors; n_batches: num_batches_tracked of every BN layer. model_info: its text, NULL: none. Written
  * as cvy_file_put. */
 cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches,
-                            const char *facts, const char *path);
+                            const char *model_info, const char *path);
 /* Fills w and running only if the whole file is right (else they are untouched). Types F64, F16 and BF16 become
  * float32, which is logged. CVY_E_IO, CVY_E_FORMAT (truncated, hostile, bad JSON, offsets that overlap or point
  * outside, wrong dtype, a value of F64 beyond float32), CVY_E_MISMATCH (another model, wrong shape, missing or surplus

@@ -25,7 +25,7 @@ struct cvy_ledger {
   int64_t batches; /* training steps that the running values on the devices have seen */
   long steps;      /* in the current generation, and the value of `batches` then */
   int64_t batches_in;
-  char *facts;
+  char *model_info;
 };
 
 cvy_status cvy_ledger_create(const cvy_layout *layout, int n_moments, bool previous, cvy_ledger **out) {
@@ -66,7 +66,7 @@ void cvy_ledger_destroy(cvy_ledger **ledger) {
     cvy_free(s->running[g]);
   }
   cvy_free(s->previous);
-  cvy_free(s->facts);
+  cvy_free(s->model_info);
   cvy_free(s);
   *ledger = NULL;
 }
@@ -107,11 +107,11 @@ void cvy_ledger_advance(cvy_ledger *s) {
 
 bool cvy_ledger_is_initialised(const cvy_ledger *s) { return s->initialised; }
 void cvy_ledger_set_batches(cvy_ledger *s, int64_t batches) { s->batches = batches; }
-void cvy_ledger_take_facts(cvy_ledger *s, char *facts) {
-  cvy_free(s->facts);
-  s->facts = facts;
+void cvy_ledger_take_model_info(cvy_ledger *s, char *model_info) {
+  cvy_free(s->model_info);
+  s->model_info = model_info;
 }
-const char *cvy_ledger_facts(const cvy_ledger *s) { return s->facts; }
+const char *cvy_ledger_model_info(const cvy_ledger *s) { return s->model_info; }
 long cvy_ledger_steps(const cvy_ledger *s) { return s->steps; }
 int64_t cvy_ledger_batches_in(const cvy_ledger *s) { return s->batches_in; }
 

@@ -47,8 +47,8 @@ bool cvy_ledger_is_initialised(const cvy_ledger *ledger);
 void cvy_ledger_set_batches(cvy_ledger *ledger, int64_t batches);
 /* The model's metadata as text, for files (nn/model_info.h); NULL: none. The ledger takes ownership of the text
  * (cvy_free). */
-void cvy_ledger_take_facts(cvy_ledger *ledger, char *facts);
-const char *cvy_ledger_facts(const cvy_ledger *ledger);
+void cvy_ledger_take_model_info(cvy_ledger *ledger, char *model_info);
+const char *cvy_ledger_model_info(const cvy_ledger *ledger);
 /* Number of steps in the current generation, and the batches of these. */
 long cvy_ledger_steps(const cvy_ledger *ledger);
 int64_t cvy_ledger_batches_in(const cvy_ledger *ledger);

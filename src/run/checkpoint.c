@@ -39,7 +39,7 @@ enum {
   SHARES,
   SETTINGS,
   CHOICES,
-  FACTS, /* may be missing */
+  MODEL_INFO, /* may be missing */
   N_KEYS
 };
 static const char *const keys[N_KEYS] = {
@@ -57,7 +57,7 @@ static const char *const keys[N_KEYS] = {
     [SHARES] = "shares",
     [SETTINGS] = "settings",
     [CHOICES] = "choices",
-    [FACTS] = CVY_FACTS_KEY,
+    [MODEL_INFO] = CVY_MODEL_INFO_KEY,
 };
 static const char CHECKSUM[] = "xxh64";
 
@@ -238,7 +238,7 @@ static cvy_status make_values(const cvy_checkpoint_data *c, cvy_text texts[N_KEY
   cvy_status status = CVY_OK;
   uint64_t loss_bits;
   memcpy(&loss_bits, &c->at.epoch_loss_sum, sizeof loss_bits);
-  cvy_text_add(&texts[FORMAT], "%s", c->facts ? FORMAT_VERSION : VERSION_BEFORE);
+  cvy_text_add(&texts[FORMAT], "%s", c->model_info ? FORMAT_VERSION : VERSION_BEFORE);
   cvy_text_add(&texts[PROGRAM], "%s", CVY_VERSION);
   cvy_text_add(&texts[STEP], "%ld", c->at.step);
   cvy_text_add(&texts[EPOCH], "%d", c->at.epoch);
@@ -252,12 +252,12 @@ static cvy_status make_values(const cvy_checkpoint_data *c, cvy_text texts[N_KEY
   for (int i = 0; i < c->n_shares; i++) cvy_text_add(&texts[SHARES], "%s%d", i ? "," : "", c->shares[i]);
   cvy_text_add(&texts[SETTINGS], "%s", c->settings ? c->settings : "{}");
   cvy_text_add(&texts[CHOICES], "%s", c->choices ? c->choices : "[]");
-  if (c->facts) cvy_text_add(&texts[FACTS], "%s", c->facts);
+  if (c->model_info) cvy_text_add(&texts[MODEL_INFO], "%s", c->model_info);
   for (int i = 0; i < N_KEYS; i++) {
     CVY_REQUIRE(!texts[i].failed, CVY_E_MEMORY, "no memory to write a checkpoint");
     values[i] = cvy_text_get(&texts[i]);
   }
-  if (!c->facts) values[FACTS] = NULL;
+  if (!c->model_info) values[MODEL_INFO] = NULL;
 fail:
   return status;
 }
@@ -483,7 +483,7 @@ cvy_status cvy_checkpoint_open_file(const char *path, cvy_checkpoint **out) {
   const bool known = strcmp(version, FORMAT_VERSION) == 0 || strcmp(version, VERSION_BEFORE) == 0;
   for (int i = 0; i < N_KEYS; i++) {
     c->values[i] = cvy_st_metadata(c->file, keys[i]);
-    CVY_REQUIRE(c->values[i] || !known || i == FACTS, CVY_E_FORMAT, "%s: metadata lacks '%s'", path, keys[i]);
+    CVY_REQUIRE(c->values[i] || !known || i == MODEL_INFO, CVY_E_FORMAT, "%s: metadata lacks '%s'", path, keys[i]);
   }
   CVY_REQUIRE(known, CVY_E_MISMATCH,
               "%s has the format version '%.20s', this program (%s) reads versions %s and %s: resume "
@@ -497,10 +497,10 @@ cvy_status cvy_checkpoint_open_file(const char *path, cvy_checkpoint **out) {
               stored ? stored : "none");
 
   CVY_TRY(read_numbers(path, c->values, &c->numbers));
-  if (c->values[FACTS]) {
-    cvy_model_info *facts;
-    CVY_TRY(cvy_model_info_parse(path, c->values[FACTS], &facts));
-    cvy_model_info_free(&facts);
+  if (c->values[MODEL_INFO]) {
+    cvy_model_info *info;
+    CVY_TRY(cvy_model_info_parse(path, c->values[MODEL_INFO], &info));
+    cvy_model_info_free(&info);
   }
   CVY_TRY(check_devices(path, c->values[DEVICES]));
   CVY_TRY(read_shares(path, c->values[SHARES], &c->shares, &c->numbers.n_shares));
@@ -508,7 +508,7 @@ cvy_status cvy_checkpoint_open_file(const char *path, cvy_checkpoint **out) {
   c->numbers.settings = c->values[SETTINGS];
   c->numbers.choices = c->values[CHOICES];
   c->numbers.devices = c->values[DEVICES];
-  c->numbers.facts = c->values[FACTS];
+  c->numbers.model_info = c->values[MODEL_INFO];
   CVY_TRY(cvy_settings_position(c->values[SETTINGS], &c->numbers.at));
   CVY_TRY(read_split(c->values[SETTINGS], &c->shares_by_speed));
   *out = c;
@@ -559,12 +559,12 @@ const char *cvy_checkpoint_path(const cvy_checkpoint *c) { return c->path; }
 const char *cvy_checkpoint_settings(const cvy_checkpoint *c) { return c->values[SETTINGS]; }
 cvy_run_position cvy_checkpoint_position(const cvy_checkpoint *c) { return c->numbers.at; }
 
-cvy_resume_facts cvy_checkpoint_facts(const cvy_checkpoint *c) {
-  return (cvy_resume_facts){.choices = c->values[CHOICES],
-                            .devices = c->values[DEVICES],
-                            .shares = c->shares,
-                            .n_shares = c->numbers.n_shares,
-                            .shares_by_speed = c->shares_by_speed};
+cvy_resume_values cvy_checkpoint_resume_values(const cvy_checkpoint *c) {
+  return (cvy_resume_values){.choices = c->values[CHOICES],
+                             .devices = c->values[DEVICES],
+                             .shares = c->shares,
+                             .n_shares = c->numbers.n_shares,
+                             .shares_by_speed = c->shares_by_speed};
 }
 
 cvy_status cvy_checkpoint_read(const cvy_checkpoint *opened, const cvy_layout *layout, const char *settings,

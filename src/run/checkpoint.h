@@ -11,7 +11,7 @@
  *                where gradients cross as bfloat16 then for each device i that has one "residual/i/<parameter>" in the
  *                same way: the residual of rounding (ops/compress.h)
  *   __metadata__ strings, in this order:
- *     convoy_checkpoint   "4", the format's version, without facts of the model "3"; another one is refused
+ *     convoy_checkpoint   "4", the format's version, without the model's metadata "3"; another one is refused
  *     program             version of the program that wrote it (for people)
  *     step epoch epoch_batches n_batches   decimal
  *     seed                decimal, unsigned 64 bits
@@ -23,7 +23,7 @@
  *     shares              "128,128": the full batch's, in device order
  *     settings            the run's settings, JSON object as given
  *     choices             the algorithms of the convolutions on every device (nn/choices.h)
- *     convoy              facts of the model (convoy/about.h); may be missing
+ *     convoy              the model's metadata (nn/model_info.h); may be missing
  *     xxh64               16 hex digits: XXH64 (seed 0) over each pair above as key NUL value NUL, then for each tensor
  *                         in file order name NUL data. Found wrong: the file is broken.
  * Files are written aside, synced and renamed, so a name that ends in .safetensors was complete once. The program reads
@@ -52,7 +52,7 @@ typedef struct cvy_checkpoint_data {
   int n_shares;                /* devices */
   const int *shares;           /* of a full batch */
   const char *choices;         /* JSON array (choices.h); NULL: [] */
-  const char *facts;           /* of the model (nn/model_info.h); NULL: none */
+  const char *model_info;      /* of the model (nn/model_info.h); NULL: none */
   float *w, *running;          /* flat vectors (nn/layout.h) */
   cvy_optimizer_kind kind;     /* of the moments: */
   float *moments[CVY_MOMENTS]; /* NULL: the optimiser keeps none */

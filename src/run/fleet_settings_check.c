@@ -86,9 +86,9 @@ static void add_data(json_t *all, const cvy_data *data) {
 }
 
 /* The network's and its classes' names, where the caller has given them (cvy_team_describe). */
-static void add_names(json_t *all, const char *facts) {
+static void add_names(json_t *all, const char *model_info) {
   static const char *const names[] = {"model", "class_names"};
-  json_t *const given = facts ? json_loads(facts, 0, NULL) : NULL;
+  json_t *const given = model_info ? json_loads(model_info, 0, NULL) : NULL;
   for (size_t i = 0; given && i < sizeof names / sizeof *names; i++) {
     json_t *const value = json_object_get(given, names[i]);
     if (value) json_object_set(all, names[i], value);
@@ -99,7 +99,7 @@ static void add_names(json_t *all, const char *facts) {
 static void add_team(json_t *all, const cvy_team *team) {
   const cvy_team_params *const p = &team->params;
   json_object_set_new(all, "version", json_string(cvy_version()));
-  add_names(all, cvy_ledger_facts(team->ledger));
+  add_names(all, cvy_ledger_model_info(team->ledger));
   json_object_set_new(all, "parameters", parameters_json(team->layout));
   json_object_set_new(all, "buckets", json_integer(team->layout->n_buckets));
   add_data(all, team->data);

@@ -67,7 +67,7 @@ fail:
 
 /* ---- predictions ---- */
 
-static cvy_status copy_facts(const char *path, const cvy_model_info *info, cvy_model_info **out) {
+static cvy_status copy_info(const char *path, const cvy_model_info *info, cvy_model_info **out) {
   cvy_status status = CVY_OK;
   char *text = NULL;
   CVY_TRY(cvy_model_info_write(info, &text));
@@ -90,7 +90,7 @@ static cvy_status open_onnx(const char *path, const cvy_model_info *given, cvy_m
     f.size_h = f.height == f.width ? -1 : f.height;
     f.size_w = f.width;
   }
-  CVY_TRY(copy_facts(path, &f, &m->info));
+  CVY_TRY(copy_info(path, &f, &m->info));
 fail:
   return status;
 }
@@ -103,7 +103,7 @@ static cvy_status open_weights(const char *path, const cvy_model_params *p, cvy_
     cvy_model_info_free(&m->info);
     CVY_REQUIRE(p->info, CVY_E_ARGUMENT,
                 "%s does not name the network of its weights; expected the model, its input and classes", path);
-    CVY_TRY(copy_facts(path, p->info, &m->info));
+    CVY_TRY(copy_info(path, p->info, &m->info));
   }
   cvy_model_info info = *m->info;
   if (p->model) info.model = p->model;
@@ -150,7 +150,7 @@ void cvy_model_close(cvy_model **model) {
   cvy_free(m);
 }
 
-const cvy_model_info *cvy_model_get_facts(const cvy_model *m) { return m->info; }
+const cvy_model_info *cvy_model_get_info(const cvy_model *m) { return m->info; }
 const cvy_devices *cvy_model_devices(const cvy_model *m) { return m->devices; }
 
 cvy_status cvy_model_predict(cvy_model *m, const uint8_t *pixels, int n, float *probabilities) {

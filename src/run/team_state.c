@@ -28,7 +28,7 @@ cvy_status cvy_state_write(cvy_team *team, const char *dir, int keep, const char
                              .n_batches = cvy_ledger_batches_in(team->ledger),
                              .settings = extended,
                              .choices = cvy_team_conv_choices(team),
-                             .facts = cvy_ledger_facts(team->ledger),
+                             .model_info = cvy_ledger_model_info(team->ledger),
                              .devices = devices,
                              .n_shares = cvy_shares_all(team->shares),
                              .shares = shares,

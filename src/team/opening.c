@@ -48,7 +48,7 @@ cvy_status cvy_opening_create(const cvy_devices *devices, const cvy_net *net, co
                               cvy_opening **out) {
   cvy_status status = CVY_OK;
   const size_t n = (size_t)devices->n;
-  const cvy_resume_facts *const resume = params->resume;
+  const cvy_resume_values *const resume = params->resume;
   cvy_opening *o = cvy_calloc(1, sizeof *o);
   *out = NULL;
   CVY_REQUIRE(o, CVY_E_MEMORY, "out of host memory");

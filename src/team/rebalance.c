@@ -179,21 +179,21 @@ bool cvy_rebalance_wanted(const cvy_team_params *params) {
 cvy_status cvy_rebalance_resume(cvy_team_params *params, const cvy_devices *devices, bool any_split_will_do,
                                 cvy_split_params *split, double *values) {
   cvy_status status = CVY_OK;
-  const cvy_resume_facts *const facts = params->resume;
+  const cvy_resume_values *const resume = params->resume;
   bool same = true;
-  if (!facts || !facts->shares || devices->n == 1 || !cvy_rebalance_wanted(params)) return CVY_OK;
+  if (!resume || !resume->shares || devices->n == 1 || !cvy_rebalance_wanted(params)) return CVY_OK;
   /* other devices have other speeds */
-  if (any_split_will_do) CVY_TRY(cvy_noted_same(facts->devices, devices, &same));
+  if (any_split_will_do) CVY_TRY(cvy_noted_same(resume->devices, devices, &same));
   if (!same) return CVY_OK;
-  if (params->split == CVY_SPLIT_UNLIKE) params->split = facts->shares_by_speed ? CVY_SPLIT_AUTO : CVY_SPLIT_EVEN;
+  if (params->split == CVY_SPLIT_UNLIKE) params->split = resume->shares_by_speed ? CVY_SPLIT_AUTO : CVY_SPLIT_EVEN;
   if (!cvy_rebalance_wanted(params)) return CVY_OK;
-  const bool fewer = facts->n_shares != devices->n;
+  const bool fewer = resume->n_shares != devices->n;
   int n = 0;
   int64_t sum = 0;
-  for (int i = 0; i < facts->n_shares && n <= devices->n; i++) {
-    if (facts->shares[i] == 0 && fewer) continue;
-    if (n < devices->n) values[n] = facts->shares[i];
-    sum += facts->shares[i];
+  for (int i = 0; i < resume->n_shares && n <= devices->n; i++) {
+    if (resume->shares[i] == 0 && fewer) continue;
+    if (n < devices->n) values[n] = resume->shares[i];
+    sum += resume->shares[i];
     n++;
   }
   /* these shares do not fit this team or batch; the trainer decides whether the run can go on */

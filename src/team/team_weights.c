@@ -60,7 +60,7 @@ cvy_status cvy_team_describe(cvy_team *team, const cvy_model_info *info) {
                 "the metadata has %d classes, the network %d", info->classes, cvy_net_classes(team->net));
     CVY_TRY(cvy_model_info_write(info, &text));
   }
-  cvy_ledger_take_facts(team->ledger, text);
+  cvy_ledger_take_model_info(team->ledger, text);
 fail:
   return status;
 }
@@ -93,7 +93,7 @@ cvy_status cvy_team_save(cvy_team *team, const char *path) {
   }
   CVY_TRY(status);
   CVY_TRY(cvy_weights_save(team->layout, cvy_ledger_w(team->ledger), cvy_ledger_running(team->ledger),
-                           cvy_ledger_batches_in(team->ledger), cvy_ledger_facts(team->ledger), path));
+                           cvy_ledger_batches_in(team->ledger), cvy_ledger_model_info(team->ledger), path));
 fail:
   return status;
 }

@@ -11,13 +11,13 @@
 int main(int argc, char **argv) {
   cvy_model *model;
   if (argc < 2 || cvy_model_open(argv[1], "auto", NULL, &model) != CVY_OK) return 1;
-  const cvy_model_info *info = cvy_model_get_facts(model);
+  const cvy_model_info *info = cvy_model_get_info(model);
   unsigned char *pixels = malloc((size_t)info->height * info->width * info->channels);
   float *p = malloc(info->classes * sizeof *p);
   for (int i = 2; pixels && p && i < argc; i++) {
     if (cvy_picture_read(argv[i], info, pixels) != CVY_OK) continue;
     if (cvy_model_predict(model, pixels, 1, p) != CVY_OK) return 1;
-    const int best = cvy_answer(p, info->classes);
+    const int best = cvy_predicted_class(p, info->classes);
     printf("%s: class %d, probability %.4f\n", argv[i], best, p[best]);
   }
   free(pixels);

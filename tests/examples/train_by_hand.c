@@ -164,14 +164,15 @@ int main(int argc, char **argv) {
   /* The newest checkpoint, if there is one: the team takes its algorithms, and in the end its state. */
   cvy_checkpoint *opened;
   check(cvy_checkpoint_open(folder, &opened));
-  const cvy_resume_facts facts = opened ? cvy_checkpoint_facts(opened) : (cvy_resume_facts){0};
+  const cvy_resume_values resume_values = opened ? cvy_checkpoint_resume_values(opened) : (cvy_resume_values){0};
   cvy_team *team;
   check(cvy_team_create(
       devices, net,
-      &(cvy_team_params){.batch = BATCH, .momentum = 0.9f, .stop = &stop, .resume = opened ? &facts : NULL}, &team));
+      &(cvy_team_params){.batch = BATCH, .momentum = 0.9f, .stop = &stop, .resume = opened ? &resume_values : NULL},
+      &team));
   check(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = SEED}));
   check(cvy_team_attach(team, data));
-  /* With these facts in its files `convoy eval` and `convoy predict` need no --model. */
+  /* With this metadata in its files `convoy eval` and `convoy predict` need no --model. */
   check(cvy_team_describe(team, &(cvy_model_info){.model = "lenet",
                                                   .channels = data->c,
                                                   .height = data->h,

@@ -44,9 +44,9 @@ static struct {
   cvy_mpi_done done[WISHES];
 } mpi = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static bool start(cvy_mpi_facts *facts) {
-  *facts = (cvy_mpi_facts){.rank = 0, .size = mpi.size, .survives = true, .library = "the test's MPI"};
-  for (int i = 0; i < mpi.size; i++) snprintf(facts->hosts[i], sizeof facts->hosts[i], "pc%d", i);
+static bool start(cvy_mpi_info *info) {
+  *info = (cvy_mpi_info){.rank = 0, .size = mpi.size, .survives = true, .library = "the test's MPI"};
+  for (int i = 0; i < mpi.size; i++) snprintf(info->hosts[i], sizeof info->hosts[i], "pc%d", i);
   return true;
 }
 
@@ -146,11 +146,11 @@ static void deliver(int from, int tag, const void *data, int bytes) {
 /* The head of a message, with its first bytes. */
 static void deliver_head(int from, uint32_t round, uint32_t number, const unsigned char *data, size_t bytes) {
   unsigned char head[CVY_MPI_HEAD_BYTES];
-  const cvy_mpi_head facts = {.round = round, .number = number, .bytes = bytes};
-  const size_t room = sizeof head - sizeof facts, first = bytes < room ? bytes : room;
-  memcpy(head, &facts, sizeof facts);
-  memcpy(head + sizeof facts, data, first);
-  deliver(from, CVY_LINK_UP, head, (int)(sizeof facts + first));
+  const cvy_mpi_head fields = {.round = round, .number = number, .bytes = bytes};
+  const size_t room = sizeof head - sizeof fields, first = bytes < room ? bytes : room;
+  memcpy(head, &fields, sizeof fields);
+  memcpy(head + sizeof fields, data, first);
+  deliver(from, CVY_LINK_UP, head, (int)(sizeof fields + first));
 }
 
 /* Piece k of its rest. */

@@ -8,7 +8,7 @@
 #include "src/fleet/standing.h"
 
 /* Node 1 of three, in round 7, hears node 2, which has 10 devices. */
-static const cvy_standing_facts facts = {.size = 3, .self = 1, .from = 2, .view = 7, .round = 7, .devices = 10};
+static const cvy_standing_expected expected = {.size = 3, .self = 1, .from = 2, .view = 7, .round = 7, .devices = 10};
 
 static cvy_standing_message right(void) {
   cvy_standing_message m = {.magic = CVY_STANDING_MAGIC, .round = 8, .view = 7, .done = 3};
@@ -17,7 +17,7 @@ static cvy_standing_message right(void) {
 }
 
 static void expect(cvy_standing_message m, const char *why) {
-  const char *const got = cvy_standing_wrong(&m, &facts);
+  const char *const got = cvy_standing_wrong(&m, &expected);
   if (!why) {
     assert_null(got);
     return;
@@ -37,7 +37,7 @@ CHECK_TEST(right_ones) {
   m = right();
   m.round = 1; /* an old one */
   expect(m, NULL);
-  m.round = facts.round + CVY_STANDING_ROUNDS;
+  m.round = expected.round + CVY_STANDING_ROUNDS;
   expect(m, NULL);
   for (m.stops = 0; m.stops <= CVY_STANDING_WAS_ASKED; m.stops++) expect(m, NULL);
   m = right();
@@ -64,7 +64,7 @@ CHECK_TEST(wrong_ones) {
   expect(m, "of a round that no node is in");
   m = right(), m.round = UINT32_MAX - CVY_STANDING_ROUNDS + 1;
   expect(m, "of a round that no node is in");
-  m = right(), m.round = facts.round + CVY_STANDING_ROUNDS + 1;
+  m = right(), m.round = expected.round + CVY_STANDING_ROUNDS + 1;
   expect(m, "far ahead");
   m = right(), m.stops = CVY_STANDING_WAS_ASKED + 1;
   expect(m, "unknown reason");
@@ -77,7 +77,8 @@ CHECK_TEST(wrong_ones) {
 /* Of 64 nodes each has a bit. */
 CHECK_TEST(many_nodes) {
   (void)d;
-  const cvy_standing_facts all = {.size = 64, .self = 0, .from = 63, .view = ~(uint64_t)0, .round = 1, .devices = 512};
+  const cvy_standing_expected all = {
+      .size = 64, .self = 0, .from = 63, .view = ~(uint64_t)0, .round = 1, .devices = 512};
   cvy_standing_message m = {.magic = CVY_STANDING_MAGIC, .round = 2, .view = ~(uint64_t)0};
   memset(m.devices, 0xff, sizeof m.devices);
   assert_null(cvy_standing_wrong(&m, &all));

@@ -19,13 +19,14 @@
 #include "src/team/noted_devices.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { VARIANTS = 4, KEYS = 15, FACTS = KEYS - 1 };
+enum { VARIANTS = 4, KEYS = 15, MODEL_INFO = KEYS - 1 };
 static const char settings[] = "{\"model\":\"tiny\",\"lr\":0.1,\"epochs\":3}",
                   name[] = "run/step-0000000007.safetensors";
 static const char *const keys[KEYS] = {
     "convoy_checkpoint", "program",  "step",    "epoch",  "epoch_batches", "n_batches", "seed",  "epoch_loss_sum",
     "epoch_images",      "finished", "devices", "shares", "settings",      "choices",   "convoy"};
-static const char facts_text[] = "{\"class_names\":[\"a\",\"b\"],\"classes\":2,\"input\":[1,3,3],\"model\":\"lenet\"}";
+static const char model_info_text[] =
+    "{\"class_names\":[\"a\",\"b\"],\"classes\":2,\"input\":[1,3,3],\"model\":\"lenet\"}";
 
 static cvy_net *net;
 static cvy_st_file *variants[VARIANTS]; /* checkpoints without and with optimiser state, older weights, residuals */
@@ -51,7 +52,7 @@ static void start(void) {
                                       .choices = "[{\"0\":[\"winograd4:14,2\",null,\"direct\"]},{}]",
                                       .w = values,
                                       .running = values,
-                                      .facts = i & 1 ? facts_text : NULL,
+                                      .model_info = i & 1 ? model_info_text : NULL,
                                       .kind = i == 3 ? CVY_OPTIMIZER_ADAM : CVY_OPTIMIZER_SGD,
                                       .moments = {i & 1 ? values : NULL, i == 3 ? values : NULL},
                                       .w_previous = i & 2 ? values : NULL,
@@ -90,7 +91,7 @@ static bool checksum_of(const char *const values[KEYS], const cvy_st_file *file,
   CVY_ASSERT(state);
   XXH64_reset(state, 0);
   for (int i = 0; i < KEYS && all; i++) {
-    all = values[i] || i == FACTS; /* which may be missing */
+    all = values[i] || i == MODEL_INFO; /* which may be missing */
     if (!values[i]) break;
     XXH64_update(state, keys[i], strlen(keys[i]) + 1);
     XXH64_update(state, values[i], strlen(values[i]) + 1);
@@ -143,8 +144,8 @@ static bool make_from_values(const uint8_t *data, size_t size) {
     pairs[i][0] = keys[i];
     pairs[i][1] = values[i];
   }
-  const int n = *values[FACTS] ? KEYS : FACTS; /* no text: without facts */
-  if (n == FACTS) values[FACTS] = NULL;
+  const int n = *values[MODEL_INFO] ? KEYS : MODEL_INFO; /* no text: without the model's metadata */
+  if (n == MODEL_INFO) values[MODEL_INFO] = NULL;
   (void)checksum_of(values, like, digits);
   pairs[n][0] = "xxh64";
   pairs[n][1] = digits;
@@ -160,16 +161,16 @@ static void look_at(const cvy_checkpoint *opened) {
   static cvy_device_list list = {.n = 1, .items = &item};
   static cvy_selected_device selected[2] = {{.label = "0:0 A"}, {.label = "0:1 A"}};
   static const cvy_devices devices = {.list = &list, .selected = selected, .n = 2};
-  const cvy_resume_facts facts = cvy_checkpoint_facts(opened);
+  const cvy_resume_values resume_values = cvy_checkpoint_resume_values(opened);
   int rows[2];
   bool same;
-  FUZZ_OK(cvy_noted_rows(facts.devices, &devices, rows));
-  FUZZ_OK(cvy_noted_same(facts.devices, &devices, &same));
-  (void)cvy_noted_makes(facts.devices);
+  FUZZ_OK(cvy_noted_rows(resume_values.devices, &devices, rows));
+  FUZZ_OK(cvy_noted_same(resume_values.devices, &devices, &same));
+  (void)cvy_noted_makes(resume_values.devices);
   cvy_conv_choices *const table = calloc(2 * (size_t)net->n_layers, sizeof *table);
   CVY_ASSERT(table);
-  FUZZ_OK(cvy_choices_read(facts.choices, net, 2, rows, table));
-  (void)cvy_choices_compare(facts.choices, "[{\"0\":[\"winograd4:14,2\",null,\"direct\"]},{}]");
+  FUZZ_OK(cvy_choices_read(resume_values.choices, net, 2, rows, table));
+  (void)cvy_choices_compare(resume_values.choices, "[{\"0\":[\"winograd4:14,2\",null,\"direct\"]},{}]");
   free(table);
   char *extended;
   FUZZ_OK(cvy_settings_extend(cvy_checkpoint_settings(opened), 1,

@@ -41,13 +41,13 @@ void fuzz_seeds(void) {
     size_t size;
     open_cache(&cache);
     CVY_ASSERT(cvy_picture_cache_begin(&cache, 2, 3, 3));
-    cvy_picture_fact *const facts = cvy_calloc(3, sizeof *facts);
-    CVY_ASSERT(facts);
+    cvy_picture_info *const infos = cvy_calloc(3, sizeof *infos);
+    CVY_ASSERT(infos);
     for (size_t i = 0; i < 3; i++) {
-      facts[i] = (cvy_picture_fact){.h = 20, .w = 30, .why = broken && i == 1 ? cvy_strdup("broken") : NULL};
+      infos[i] = (cvy_picture_info){.h = 20, .w = 30, .why = broken && i == 1 ? cvy_strdup("broken") : NULL};
       CVY_ASSERT(cvy_picture_cache_put(&cache, i, pixels) == CVY_OK);
     }
-    CVY_ASSERT(cvy_picture_cache_finish(&cache, facts));
+    CVY_ASSERT(cvy_picture_cache_finish(&cache, infos));
     uint8_t *const file = fuzz_read(cache.path, &size);
     for (uint8_t sums = 0; sums < 2; sums++) fuzz_seed((uint8_t[]){sums ? 7 : 0}, 1, file, size);
     free(file);
@@ -89,8 +89,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     volatile uint8_t sum = 0;
     size_t good = 0;
     for (size_t i = 0; i < 3; i++) {
-      good += !cache.facts[i].why;
-      for (const char *c = cache.facts[i].why; c && *c; c++) sum = (uint8_t)(sum + *c);
+      good += !cache.infos[i].why;
+      for (const char *c = cache.infos[i].why; c && *c; c++) sum = (uint8_t)(sum + *c);
     }
     CVY_ASSERT(good == cache.n_kept[0] && cache.n_kept[1] + cache.n_kept[2] == 0);
     if (cvy_picture_cache_check(&cache, NULL))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * base/safetensors.h, and the facts of a model in its metadata (nn/model_info.h). Input: a zero byte and a whole file,
+ * base/safetensors.h, and a model's metadata (nn/model_info.h). Input: a zero byte and a whole file,
  * or the header's text, a zero byte and the data, for which the header's length is put in front. */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ enum { TENSORS = sizeof tensors / sizeof *tensors };
 static const char info[] =
     "{\"class_names\":[\"a b\",\"c\"],\"classes\":2,\"deviation\":[0.229,1,2],\"gray\":true,"
     "\"input\":[3,28,32],\"mean\":[0.5,-1,1e-7],\"model\":\"lenet\",\"size\":[-1,32]}";
-static const char *const metadata[][2] = {{"format", "pt"}, {CVY_FACTS_KEY, info}};
+static const char *const metadata[][2] = {{"format", "pt"}, {CVY_MODEL_INFO_KEY, info}};
 
 void fuzz_seeds(void) {
   for (int n = 1; n <= TENSORS; n++) {
@@ -92,7 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   cvy_st_file *file;
   if (cvy_st_open(make_file(data, size), &file) == CVY_OK) {
     CVY_ASSERT(cvy_st_count(file) >= 0);
-    if (cvy_st_metadata(file, CVY_FACTS_KEY)) look_at_facts("file", cvy_st_metadata(file, CVY_FACTS_KEY));
+    if (cvy_st_metadata(file, CVY_MODEL_INFO_KEY)) look_at_facts("file", cvy_st_metadata(file, CVY_MODEL_INFO_KEY));
     write_again(file);
     cvy_st_close(&file);
   }

@@ -15,16 +15,16 @@
 #include "tests/input/picture_folder.h"
 
 /* The wrapped fstat leaves these out of its answer, as a file system may that lacks them. */
-static enum { NOTHING, TIME_OF_STATUS, TIME_OF_STATUS_AND_INODE } hidden_facts;
+static enum { NOTHING, TIME_OF_STATUS, TIME_OF_STATUS_AND_INODE } hidden_info;
 static atomic_int n_hidden; /* answers that lacked something */
 
 int __real_fstat64(int fd, struct stat *info);
 int __wrap_fstat64(int fd, struct stat *info);
 int __wrap_fstat64(int fd, struct stat *info) {
   const int code = __real_fstat64(fd, info);
-  n_hidden += hidden_facts != NOTHING;
-  if (hidden_facts >= TIME_OF_STATUS) info->st_ctim = (struct timespec){0};
-  if (hidden_facts >= TIME_OF_STATUS_AND_INODE) info->st_ino = 1;
+  n_hidden += hidden_info != NOTHING;
+  if (hidden_info >= TIME_OF_STATUS) info->st_ctim = (struct timespec){0};
+  if (hidden_info >= TIME_OF_STATUS_AND_INODE) info->st_ino = 1;
   return code;
 }
 
@@ -44,7 +44,7 @@ uint64_t __wrap_cvy_host_memory_bytes(void) { return small_memory ? small_memory
 
 static void begin(check_device *d) {
   begin_pictures(d);
-  hidden_facts = NOTHING; /* a test that failed leaves these behind */
+  hidden_info = NOTHING; /* a test that failed leaves these behind */
   sync_error = 0;
   small_memory = 0;
 }
@@ -209,7 +209,7 @@ static void exchange(const char *a, const char *b) {
 }
 
 /* Files that changed places have the names, sizes and times of before, and so has another version of the same age. Each
- * fact of a fingerprint is seen alone: bytes at both ends where there are no inodes or times of status; inodes and
+ * attribute of a fingerprint is seen alone: bytes at both ends where there are no inodes or times of status; inodes and
  * times of status where bytes in the middle differ. */
 CHECK_TEST(exchanged) {
   enum { SMALL = 20, LARGE = 200, HIDDEN_ENDS = 200 * 200 * 3 / 2 };
@@ -224,7 +224,7 @@ CHECK_TEST(exchanged) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const size_t all = 3 * (size_t)(cases[i].side * cases[i].side);
     const struct utimbuf old = {1000, 1000};
-    hidden_facts = cases[i].hidden;
+    hidden_info = cases[i].hidden;
     for (int class = 0; class < 2; class ++) {
       put_plain(check_text("p%zu/%d/x.ppm", i, class), cases[i].side, cases[i].at[class]);
       assert_int_equal(utime(check_path("p%zu/%d/x.ppm", i, class), &old), 0);
@@ -241,7 +241,7 @@ CHECK_TEST(exchanged) {
     assert_true(after->train.images[cases[i].at[1]] == 200 && after->train.images[all + cases[i].at[0]] == 200);
     assert_true(after->content != before->content && after->train.labels[1] == 1);
     assert_true(n_hidden > 0 || cases[i].hidden == NOTHING);
-    hidden_facts = NOTHING;
+    hidden_info = NOTHING;
     check_case_end(d);
   }
 }

@@ -58,11 +58,11 @@ CHECK_TEST(classes) {
               strcmp(data->class_names[1], "png") == 0 && data->val.n == 0);
   for (int i = 0; i < 14; i++) assert_int_equal(data->train.labels[i], i >= 5);
   assert_true(data->test.n == 2 && data->test.labels[0] == 0 && data->test.labels[1] == 1);
-  cvy_data_facts facts;
-  check_ok(cvy_data_get_facts(data, &facts));
-  assert_true(facts.n_pictures == 16 && facts.n_broken == 0 && facts.n_ignored == 1 && facts.n_unread == 0);
-  assert_string_equal(facts.ignored, "train/png/notes.txt");
-  assert_true(facts.h[0] == 3 && facts.h[1] == 11 && facts.h[2] == 60 && facts.w[0] == 4 && facts.w[2] == 40);
+  cvy_data_info info;
+  check_ok(cvy_data_get_info(data, &info));
+  assert_true(info.n_pictures == 16 && info.n_broken == 0 && info.n_ignored == 1 && info.n_unread == 0);
+  assert_string_equal(info.ignored, "train/png/notes.txt");
+  assert_true(info.h[0] == 3 && info.h[1] == 11 && info.h[2] == 60 && info.w[0] == 4 && info.w[2] == 40);
   data = load(d, given(""), (cvy_data_params){.size_h = 4, .size_w = 4, .classes = 3});
   assert_true(data->classes == 3 && strcmp(data->class_names[2], "2") == 0);
   cvy_data *none;
@@ -359,8 +359,8 @@ CHECK_TEST(other_images) {
 /* Mean and deviation: by their formulas, over images and over files of different sizes. */
 CHECK_TEST(moments) {
   const cvy_data *data = load(d, given(""), (cvy_data_params){.size_h = 7, .size_w = 5});
-  cvy_data_facts facts;
-  check_ok(cvy_data_get_facts(data, &facts));
+  cvy_data_info info;
+  check_ok(cvy_data_get_info(data, &info));
   const int n = data->train.n * 35;
   for (int ch = 0; ch < 3; ch++) {
     double sum = 0, squares = 0;
@@ -369,19 +369,19 @@ CHECK_TEST(moments) {
       const double e = data->train.images[3 * i + ch] / 255.0 - sum / n;
       squares += e * e;
     }
-    assert_true(fabs(facts.mean[ch] - sum / n) < 1e-12 && fabs(facts.deviation[ch] - sqrt(squares / n)) < 1e-12);
+    assert_true(fabs(info.mean[ch] - sum / n) < 1e-12 && fabs(info.deviation[ch] - sqrt(squares / n)) < 1e-12);
   }
   copy("train/png/wide.png", "p/a/0.png", 0);
   const cvy_data *const one = load(d, check_path("p"), (cvy_data_params){0});
-  cvy_data_facts alone, looked;
-  check_ok(cvy_data_get_facts(one, &alone));
-  check_ok(cvy_data_get_facts(load(d, check_path("p"), (cvy_data_params){.look = true}), &looked));
+  cvy_data_info alone, looked;
+  check_ok(cvy_data_get_info(one, &alone));
+  check_ok(cvy_data_get_info(load(d, check_path("p"), (cvy_data_params){.look = true}), &looked));
   for (int ch = 0; ch < 3; ch++)
     assert_true(alone.mean[ch] == looked.mean[ch] && alone.deviation[ch] == looked.deviation[ch]);
   copy("train/jpeg/colour.jpg", "p/a/1.jpg", 0);
   data = load(d, check_path("p"), (cvy_data_params){.look = true});
   assert_true(data->h == 0 && data->w == 0 && data->train.n == 2 && !data->train.images);
-  check_ok(cvy_data_get_facts(data, &looked));
+  check_ok(cvy_data_get_info(data, &looked));
   assert_true(looked.mean[0] != alone.mean[0] && looked.h[0] == 9 && looked.h[2] == 13);
 }
 

@@ -122,7 +122,7 @@ static cvy_status train_on(const char *selector, cvy_team_params params, outcome
   cvy_team *team = NULL;
   cvy_checkpoint *opened = NULL;
   cvy_eval_result evaluated;
-  cvy_resume_facts facts;
+  cvy_resume_values resume_values;
   params.batch = BATCH;
   params.momentum = 0.9f;
   CVY_TRY(cvy_devices_select(selector, &devices));
@@ -138,8 +138,8 @@ static cvy_status train_on(const char *selector, cvy_team_params params, outcome
   CVY_TRY(cvy_checkpoint_save(team, path_in("checkpoints"), 2, "{\"lr\":0.1}", &(cvy_run_position){.step = STEPS}));
   CVY_TRY(cvy_checkpoint_open(path_in("checkpoints"), &opened));
   assert_non_null(opened);
-  facts = cvy_checkpoint_facts(opened);
-  params.resume = &facts;
+  resume_values = cvy_checkpoint_resume_values(opened);
+  params.resume = &resume_values;
   cvy_team_destroy(&team);
   CVY_TRY(cvy_team_create(devices, lenet, &params, &team));
   CVY_TRY(cvy_team_attach(team, images));

@@ -142,7 +142,7 @@ static void check_end(check_device *d, cvy_team *team, const json_t *one, const 
 }
 
 static cvy_team *begin(check_device *d, const json_t *one, cvy_team_params params, cvy_devices *devices,
-                       const cvy_net *net, const cvy_data *data, const cvy_resume_facts *resume, float **start) {
+                       const cvy_net *net, const cvy_data *data, const cvy_resume_values *resume, float **start) {
   params.resume = resume;
   cvy_team *const team = check_bare_team(d, devices, net, &params);
   check_ok(cvy_team_attach(team, data));
@@ -162,8 +162,8 @@ static cvy_team *go_on(check_device *d, cvy_team *team, const json_t *one, cvy_t
   check_ok(cvy_team_wait(team));
   check_ok(cvy_checkpoint_save(team, dir, 1, NULL, &(cvy_run_position){.step = HALF}));
   check_ok(cvy_checkpoint_open(dir, &opened));
-  const cvy_resume_facts facts = cvy_checkpoint_facts(opened);
-  cvy_team *const next = begin(d, one, params, devices, net, data, &facts, start);
+  const cvy_resume_values resume_values = cvy_checkpoint_resume_values(opened);
+  cvy_team *const next = begin(d, one, params, devices, net, data, &resume_values, start);
   check_ok(cvy_checkpoint_load(next, opened, NULL));
   cvy_checkpoint_close(&opened);
   unlink(check_text("%s/step-%010d.safetensors", dir, HALF));

@@ -376,18 +376,18 @@ CHECK_TEST(types) {
   cvy_weights_pack_clear(&pack);
 }
 
-/* ---- facts ---- */
+/* ---- metadata ---- */
 
-static void write_facts(const char *path, const char *text) {
-  const char *const pairs[][2] = {{CVY_FACTS_KEY, text}};
+static void write_info(const char *path, const char *text) {
+  const char *const pairs[][2] = {{CVY_MODEL_INFO_KEY, text}};
   check_ok(cvy_st_write(path, NULL, 0, pairs, 1));
 }
 
-/* A file gives back the facts that it was written with, the same facts give the same text, and the writer makes names
- * fit for a header. */
-CHECK_TEST(facts_round_trip) {
+/* A file gives back the metadata that it was written with, the same metadata gives the same text, and the writer makes
+ * names fit for a header. */
+CHECK_TEST(metadata_round_trip) {
   static const char *const names[] = {"T-shirt/top", "\xc3\xa9t\xc3\xa9, \"hot\"", "\xff\n\t", ""};
-  char long_name[CVY_FACTS_NAME_BYTES + 10];
+  char long_name[CVY_MODEL_INFO_NAME_BYTES + 10];
   memset(long_name, 'n', sizeof long_name);
   long_name[sizeof long_name - 1] = 0;
   const char *all[5] = {names[0], names[1], names[2], names[3], long_name};
@@ -403,11 +403,11 @@ CHECK_TEST(facts_round_trip) {
                              .n_channels = 3,
                              .mean = {0.485f, 0.1f, -0.3f},
                              .deviation = {0.229f, 1.0f / 3, 1e-7f}};
-  const char *const path = check_path("facts");
+  const char *const path = check_path("metadata");
   char *text, *again;
   cvy_model_info *out;
   check_ok(cvy_model_info_write(&in, &text));
-  write_facts(path, text);
+  write_info(path, text);
   check_ok(cvy_model_info_read(path, &out));
   assert_string_equal(out->model, "lenet");
   assert_true(out->channels == 3 && out->height == 28 && out->width == 32 && out->classes == 5);
@@ -418,7 +418,7 @@ CHECK_TEST(facts_round_trip) {
   assert_string_equal(out->class_names[1], names[1]);
   assert_string_equal(out->class_names[2], "\\xff\\x0a\\x09");
   assert_string_equal(out->class_names[3], "?");
-  assert_int_equal(strlen(out->class_names[4]), CVY_FACTS_NAME_BYTES);
+  assert_int_equal(strlen(out->class_names[4]), CVY_MODEL_INFO_NAME_BYTES);
   check_ok(cvy_model_info_write(out, &again));
   assert_string_equal(text, again);
   cvy_model_info_free(&out);
@@ -432,7 +432,7 @@ CHECK_TEST(facts_round_trip) {
   assert_null(out);
 }
 
-CHECK_TEST(facts_refused) {
+CHECK_TEST(metadata_refused) {
   const cvy_model_info good = {.channels = 3, .height = 8, .width = 8, .classes = 2};
   cvy_model_info f = good;
   char *text;
@@ -485,15 +485,15 @@ CHECK_TEST(facts_refused) {
       {"{\"classes\":1,\"input\":[1,1,1],\"class_names\":[\"\"]}", "the name of class 0"},
       {"{\"classes\":1,\"input\":[1,1,1],\"class_names\":[\"a\\u001b[31m\"]}", "the name of class 0"},
   };
-  const char *const path = check_path("facts");
+  const char *const path = check_path("metadata");
   cvy_model_info *out;
   /* a file of another program */
-  write_facts(path, "{\"classes\":1,\"input\":[1,1,1],\"class_names\":[\"a\xc2\x9b\xe2\x80\xae\"]}");
+  write_info(path, "{\"classes\":1,\"input\":[1,1,1],\"class_names\":[\"a\xc2\x9b\xe2\x80\xae\"]}");
   check_ok(cvy_model_info_read(path, &out));
   assert_string_equal(out->class_names[0], "a\\xc2\\x9b\\xe2\\x80\\xae");
   cvy_model_info_free(&out);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    write_facts(path, cases[i].text);
+    write_info(path, cases[i].text);
     check_fails(cvy_model_info_read(path, &out), CVY_E_FORMAT, cases[i].says);
     assert_null(out);
   }
@@ -503,7 +503,7 @@ CHECK_TEST(facts_refused) {
   to += sprintf(to, "{\"classes\":2,\"input\":[1,1,1],\"class_names\":[\"\"");
   for (int i = 1; i < MANY; i++, to += 3) memcpy(to, ",\"\"", 3);
   sprintf(to, "]}");
-  write_facts(path, many);
+  write_info(path, many);
   check_fails(cvy_model_info_read(path, &out), CVY_E_FORMAT, "expected at most");
   free(many);
   /* not UTF-8: the container refuses its header */
@@ -511,9 +511,9 @@ CHECK_TEST(facts_refused) {
   check_fails(cvy_model_info_read(path, &out), CVY_E_FORMAT, "not valid JSON");
 }
 
-/* A network made of the facts must be the file's, before a device takes memory for it; of a checkpoint the weights are
- * taken. */
-CHECK_TEST(facts_and_tensors) {
+/* A network made of the metadata must be the file's, before a device takes memory for it; of a checkpoint the weights
+ * are taken. */
+CHECK_TEST(metadata_and_tensors) {
   model l = make_model(d, check_model(d, "lenet", 1, 28));
   cvy_model_info info = {.model = "lenet", .channels = 1, .height = 28, .width = 28, .classes = 10};
   const char *const path = check_path("lenet"), *const checkpoint = check_path("checkpoint");

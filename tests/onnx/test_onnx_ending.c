@@ -85,7 +85,7 @@ CHECK_TEST(predictions) {
     float got[2 * MOST];
     check_ok(cvy_model_open(write_case(n, cases[i].nodes), d->place, NULL, &model));
     check_own(d, model, close_model);
-    assert_int_equal(cvy_model_get_facts(model)->classes, classes);
+    assert_int_equal(cvy_model_get_info(model)->classes, classes);
     check_ok(cvy_model_predict(model, pixels, 2, got));
     for (int s = 0; s < 2; s++) {
       double want[MOST] = {0};

@@ -51,7 +51,7 @@ static model make_model(check_device *d, int filters) {
   return m;
 }
 
-#define FACTS "{\"class_names\":[\"a\",\"b\"],\"classes\":2,\"input\":[2,4,4]}"
+#define MODEL_INFO "{\"class_names\":[\"a\",\"b\"],\"classes\":2,\"input\":[2,4,4]}"
 static const int two_shares[] = {200, 56};
 
 static cvy_checkpoint_data make_checkpoint(const model *m, long step, bool momentum) {
@@ -70,7 +70,7 @@ static cvy_checkpoint_data make_checkpoint(const model *m, long step, bool momen
                                .choices = "[{\"0\":[\"winograd4:14,2\",null,\"direct\"]},{}]",
                                .w = m->w,
                                .moments = {momentum ? m->v : NULL},
-                               .facts = momentum ? FACTS : NULL,
+                               .model_info = momentum ? MODEL_INFO : NULL,
                                .running = m->running};
 }
 
@@ -78,9 +78,10 @@ static bool same_checkpoint(const cvy_checkpoint_data *a, const cvy_checkpoint_d
   return a->at.step == b->at.step && a->at.epoch == b->at.epoch && a->at.epoch_batches == b->at.epoch_batches &&
          a->at.seed == b->at.seed && memcmp(&a->at.epoch_loss_sum, &b->at.epoch_loss_sum, sizeof(double)) == 0 &&
          a->at.epoch_images == b->at.epoch_images && a->at.finished == b->at.finished && a->n_batches == b->n_batches &&
-         strcmp(a->settings, b->settings) == 0 && strcmp(a->choices, b->choices) == 0 && !a->facts == !b->facts &&
-         (!a->facts || strcmp(a->facts, b->facts) == 0) && strcmp(a->devices, b->devices) == 0 &&
-         a->n_shares == b->n_shares && memcmp(a->shares, b->shares, (size_t)a->n_shares * sizeof(int)) == 0 &&
+         strcmp(a->settings, b->settings) == 0 && strcmp(a->choices, b->choices) == 0 &&
+         !a->model_info == !b->model_info && (!a->model_info || strcmp(a->model_info, b->model_info) == 0) &&
+         strcmp(a->devices, b->devices) == 0 && a->n_shares == b->n_shares &&
+         memcmp(a->shares, b->shares, (size_t)a->n_shares * sizeof(int)) == 0 &&
          memcmp(a->w, b->w, layout->n_floats * sizeof(float)) == 0 && !a->moments[0] == !b->moments[0] &&
          (!a->moments[0] || memcmp(a->moments[0], b->moments[0], layout->n_floats * sizeof(float)) == 0) &&
          memcmp(a->running, b->running, layout->n_running_floats * sizeof(float)) == 0;
@@ -138,8 +139,8 @@ CHECK_TEST(round_trip) {
   assert_int_equal(n_batches, 8);
 }
 
-/* data/checkpoint_3.safetensors was written by the version before there were optimisers other than SGD and facts of a
- * model, from what make_checkpoint says. */
+/* data/checkpoint_3.safetensors was written by the version before there were optimisers other than SGD and a model's
+ * metadata, from what make_checkpoint says. */
 CHECK_TEST(earlier_version) {
   model m = make_model(d, 3);
   const char *const dir = check_temp_dir();
@@ -147,7 +148,7 @@ CHECK_TEST(earlier_version) {
   bool found;
   size_t n;
   const char *const bytes = check_read(check_text("%s/checkpoint_3.safetensors", getenv("CVY_TEST_DATA")), &n);
-  want.facts = NULL;
+  want.model_info = NULL;
   check_write(file_of(dir, 7), bytes, n);
   check_ok(newest_load(dir, m.layout, SETTINGS, &c, &found));
   assert_true(found && same_checkpoint(&c, &want, m.layout));
@@ -228,9 +229,9 @@ CHECK_TEST(broken) {
   check_ok(newest_load(dir, m.layout, "{\"model\":\"tiny\",\"lr\":0.1,\"epochs\":9}", &c, &found));
   assert_true(found);
   newest_clear(&c);
-  /* facts that cannot be are no checkpoint, also with a right checksum */
+  /* metadata that cannot be is no checkpoint, also with a right checksum */
   cvy_checkpoint_data odd = make_checkpoint(&m, 7, true);
-  odd.facts = "{\"classes\":0}";
+  odd.model_info = "{\"classes\":0}";
   check_ok(cvy_checkpoint_write(dir, m.layout, &odd, 1));
   check_fails(newest_load(dir, m.layout, NULL, &c, &found), CVY_E_FORMAT,
               "classes: expected a whole number from 1 to 65535");
@@ -274,7 +275,7 @@ CHECK_TEST(fuzz) {
 }
 
 /* What a team must know of a checkpoint, and what is read from it, are of one file. */
-CHECK_TEST(facts) {
+CHECK_TEST(resume_values) {
   model m = make_model(d, 3);
   const char *const dir = check_path("choices");
   cvy_checkpoint *opened;
@@ -288,10 +289,11 @@ CHECK_TEST(facts) {
   saved.settings = "{\"split\":\"auto\"}";
   check_ok(cvy_checkpoint_write(dir, m.layout, &saved, 3));
   check_ok(cvy_checkpoint_open(dir, &opened));
-  cvy_resume_facts facts = cvy_checkpoint_facts(opened);
-  assert_string_equal(facts.choices, "[{}]");
+  cvy_resume_values resume_values = cvy_checkpoint_resume_values(opened);
+  assert_string_equal(resume_values.choices, "[{}]");
   assert_string_equal(cvy_checkpoint_settings(opened), saved.settings);
-  assert_true(facts.shares_by_speed && facts.n_shares == saved.n_shares && facts.shares[0] == saved.shares[0]);
+  assert_true(resume_values.shares_by_speed && resume_values.n_shares == saved.n_shares &&
+              resume_values.shares[0] == saved.shares[0]);
   /* another run's file in its place: what was opened stays what it was */
   size_t n;
   char *const bytes = check_read(file_of(dir, 8), &n);
@@ -303,9 +305,9 @@ CHECK_TEST(facts) {
   cvy_checkpoint_close(&opened);
   /* the newest is damaged: the one before */
   check_ok(cvy_checkpoint_open(dir, &opened));
-  facts = cvy_checkpoint_facts(opened);
-  assert_string_equal(facts.choices, make_checkpoint(&m, 7, false).choices);
-  assert_false(facts.shares_by_speed);
+  resume_values = cvy_checkpoint_resume_values(opened);
+  assert_string_equal(resume_values.choices, make_checkpoint(&m, 7, false).choices);
+  assert_false(resume_values.shares_by_speed);
   cvy_checkpoint_close(&opened);
 }
 

@@ -46,12 +46,12 @@ static kept run(check_device *d, const char *suffix, const cvy_team_params *how,
   kept k = {0};
   cvy_team_params team_params = *how;
   cvy_checkpoint *opened = NULL;
-  cvy_resume_facts facts;
+  cvy_resume_values resume_values;
   team_params.batch = BATCH;
   if (given->resume) check_ok(cvy_checkpoint_open(given->checkpoint_dir, &opened));
   if (opened) {
-    facts = cvy_checkpoint_facts(opened);
-    team_params.resume = &facts;
+    resume_values = cvy_checkpoint_resume_values(opened);
+    team_params.resume = &resume_values;
   }
   k.team = check_team(d, check_devices(d, suffix), net, &team_params, SEED, data);
   cvy_train_params p = *given;

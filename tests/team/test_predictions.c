@@ -24,10 +24,10 @@ CHECK_TEST(counts) {
   cvy_class_result r[CLASSES];
   (void)d;
   cvy_predictions_count(labels, N, p, CLASSES, r);
-  assert_true(r[0].samples == 3 && r[0].answered == 3 && r[0].correct == 2);
-  assert_true(r[1].samples == 3 && r[1].answered == 2 && r[1].correct == 1);
-  assert_true(r[2].samples == 1 && r[2].answered == 1 && r[2].correct == 0);
-  assert_true(r[3].samples == 0 && r[3].answered == 0 && r[3].correct == 0);
+  assert_true(r[0].samples == 3 && r[0].predicted == 3 && r[0].correct == 2);
+  assert_true(r[1].samples == 3 && r[1].predicted == 2 && r[1].correct == 1);
+  assert_true(r[2].samples == 1 && r[2].predicted == 1 && r[2].correct == 0);
+  assert_true(r[3].samples == 0 && r[3].predicted == 0 && r[3].correct == 0);
   assert_true(r[0].precision == 2.0 / 3 && r[0].recall == 2.0 / 3 && r[0].f1 == 4.0 / 6);
   assert_true(r[1].precision == 0.5 && r[1].recall == 1.0 / 3 && r[1].f1 == 2.0 / 5);
   assert_true(r[2].precision == 0 && r[2].recall == 0 && r[2].f1 == 0);
@@ -46,11 +46,11 @@ CHECK_TEST(rows) {
 
 CHECK_TEST(worst) {
   static const int want[] = {4, 2, 5}, shown[] = {2, 0, 1};
-  cvy_wrong_answer w[8];
+  cvy_wrong_prediction w[8];
   (void)d;
   assert_int_equal(cvy_predictions_worst(labels, N, p, CLASSES, 8, w), 4);
-  assert_true(w[3].sample == 6 && w[3].answer == -1 && isnan(w[3].probability) && w[3].of_label == 0.5f);
-  for (int i = 0; i < 3; i++) assert_true(w[i].sample == want[i] && w[i].answer == shown[i]);
+  assert_true(w[3].sample == 6 && w[3].predicted == -1 && isnan(w[3].probability) && w[3].of_label == 0.5f);
+  for (int i = 0; i < 3; i++) assert_true(w[i].sample == want[i] && w[i].predicted == shown[i]);
   assert_true(w[0].label == 1 && w[0].probability == 0.9f && w[0].of_label == 0.1f);
   w[2].sample = -7;
   assert_int_equal(cvy_predictions_worst(labels, N, p, CLASSES, 2, w), 2);

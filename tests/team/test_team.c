@@ -628,7 +628,7 @@ CHECK_TEST(classify) {
       for (int c = 0; c < classes; c++) sum += (double)row[c];
       assert_float_equal(sum, 1, 1e-6);
       loss -= log((double)row[set->labels[i]]) / set->n;
-      right += cvy_answer(row, classes) == set->labels[i];
+      right += cvy_predicted_class(row, classes) == set->labels[i];
     }
     assert_int_equal(right, result.correct);
     assert_float_equal(loss, result.loss, 1e-5 * (1 + loss));

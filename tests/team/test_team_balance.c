@@ -463,10 +463,10 @@ CHECK_TEST(hostile_shares) {
       continue;
     }
     check_ok(newest_load(dir, team->layout, NULL, &read, &found));
-    const cvy_resume_facts facts = cvy_checkpoint_facts(newest_opened);
+    const cvy_resume_values resume_values = cvy_checkpoint_resume_values(newest_opened);
     check_log_clear();
-    cvy_team *const other =
-        check_bare_team(d, devices, net, &(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO, .resume = &facts});
+    cvy_team *const other = check_bare_team(
+        d, devices, net, &(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO, .resume = &resume_values});
     newest_clear(&read);
     assert_true(cvy_shares_rule(other->shares)->values[0] == 48 && !check_log_contains("shares by measured"));
   }

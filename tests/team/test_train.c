@@ -78,11 +78,11 @@ static cvy_status run(check_device *d, const char *suffix, const cvy_train_param
   how.momentum = 0.9f;
   how.staleness = staleness;
   cvy_checkpoint *opened = NULL;
-  cvy_resume_facts facts;
+  cvy_resume_values resume_values;
   if (given->resume && given->checkpoint_dir) check_ok(cvy_checkpoint_open(given->checkpoint_dir, &opened));
   if (opened) {
-    facts = cvy_checkpoint_facts(opened);
-    how.resume = &facts;
+    resume_values = cvy_checkpoint_resume_values(opened);
+    how.resume = &resume_values;
   }
   const cvy_data *const used = n_val ? split_off(data) : data;
   cvy_team *const team = check_team(d, check_devices(d, suffix), net, &how, 3, used);

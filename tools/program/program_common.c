@@ -146,8 +146,8 @@ cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64
                            .strict = images->strict};
 }
 
-cvy_model_info program_facts(const char *model, const cvy_net *net, const cvy_data *data, const image_options *images,
-                             const cvy_input_params *input) {
+cvy_model_info program_model_info(const char *model, const cvy_net *net, const cvy_data *data,
+                                  const image_options *images, const cvy_input_params *input) {
   cvy_model_info info = {.model = model,
                          .graph = cvy_onnx_is_file(model) ? cvy_net_fingerprint(net) : 0,
                          .channels = data->c,
@@ -174,7 +174,7 @@ void program_take_images(const cvy_model_info *info, image_options *images) {
 }
 
 /* Checks that the data set fits the weights' network. */
-static int check_facts(const program_run_spec *spec, const cvy_data *data) {
+static int check_info(const program_run_spec *spec, const cvy_data *data) {
   const cvy_model_info *const f = spec->info;
   if (data->h != f->height || data->w != f->width || data->c != f->channels) {
     program_say(
@@ -230,7 +230,7 @@ int program_run_open(const program_run_spec *spec, program_run *out) {
   code = check_data_files(spec, out->data);
   if (code != EXIT_DONE) return code;
   if (spec->info) {
-    code = check_facts(spec, out->data);
+    code = check_info(spec, out->data);
     if (code != EXIT_DONE) return code;
     status = cvy_model_net(spec->weights, spec->info, &out->net);
   } else {

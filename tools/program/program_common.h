@@ -75,8 +75,8 @@ cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64
  * are measured (several devices, or a run that `tunes`), since it would use a core. */
 int program_run_open(const program_run_spec *spec, program_run *out);
 /* Metadata of a network that is trained on this data, for --save and --checkpoint. Texts are borrowed. */
-cvy_model_info program_facts(const char *model, const cvy_net *net, const cvy_data *data, const image_options *images,
-                             const cvy_input_params *input);
+cvy_model_info program_model_info(const char *model, const cvy_net *net, const cvy_data *data,
+                                  const image_options *images, const cvy_input_params *input);
 /* Takes the images' size and channels from the metadata unless the command line has them. */
 void program_take_images(const cvy_model_info *info, image_options *images);
 void program_run_close(program_run *run);

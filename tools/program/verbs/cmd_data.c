@@ -80,12 +80,12 @@ static void print_file(const char *text, const char *file, const char *why) {
   cvy_text_clear(&plain);
 }
 
-static int channels_of(const cvy_data *data, const cvy_data_facts *facts) {
-  const int most = (int)(sizeof facts->mean / sizeof *facts->mean);
+static int channels_of(const cvy_data *data, const cvy_data_info *info) {
+  const int most = (int)(sizeof info->mean / sizeof *info->mean);
   return data->c <= most ? data->c : 0;
 }
 
-static void print_text(const cvy_data *data, const cvy_data_facts *facts, const set_view views[SETS]) {
+static void print_text(const cvy_data *data, const cvy_data_info *info, const set_view views[SETS]) {
   char room[16];
   int width = 5;
   printf("%s: ", data->name);
@@ -111,24 +111,24 @@ static void print_text(const cvy_data *data, const cvy_data_facts *facts, const 
   for (int set = 0; set < SETS; set++)
     if (views[set].samples->n) printf("  %10d", views[set].samples->n);
   printf("\n");
-  if (facts->n_pictures > facts->n_broken)
-    printf("height of the files: %d to %d, median %d; width: %d to %d, median %d\n", facts->h[0], facts->h[2],
-           facts->h[1], facts->w[0], facts->w[2], facts->w[1]);
-  const int channels = channels_of(data, facts);
+  if (info->n_pictures > info->n_broken)
+    printf("height of the files: %d to %d, median %d; width: %d to %d, median %d\n", info->h[0], info->h[2], info->h[1],
+           info->w[0], info->w[2], info->w[1]);
+  const int channels = channels_of(data, info);
   for (int moment = 0; moment < 2 && channels; moment++) {
     printf("%s", moment ? "deviation" : "mean     ");
-    for (int ch = 0; ch < channels; ch++) printf(" %.6f", moment ? facts->deviation[ch] : facts->mean[ch]);
+    for (int ch = 0; ch < channels; ch++) printf(" %.6f", moment ? info->deviation[ch] : info->mean[ch]);
     printf("\n");
   }
-  if (facts->n_unread) {
-    printf("left out, unsupported format (not JPEG, PNG, PGM or PPM): %d, the first is ", facts->n_unread);
-    print_file("", facts->unread, NULL);
+  if (info->n_unread) {
+    printf("left out, unsupported format (not JPEG, PNG, PGM or PPM): %d, the first is ", info->n_unread);
+    print_file("", info->unread, NULL);
   }
-  if (facts->n_ignored) {
-    printf("left out, no picture's extension: %d, the first is ", facts->n_ignored);
-    print_file("", facts->ignored, NULL);
+  if (info->n_ignored) {
+    printf("left out, no picture's extension: %d, the first is ", info->n_ignored);
+    print_file("", info->ignored, NULL);
   }
-  if (facts->n_broken) printf("broken, left out: %d\n", facts->n_broken);
+  if (info->n_broken) printf("broken, left out: %d\n", info->n_broken);
   const char *why, *file;
   for (int i = 0; (file = cvy_data_broken(data, i, &why)); i++) print_file("  ", file, why);
 }
@@ -143,11 +143,11 @@ static json_t *least_median_most(const int values[3]) {
   return json_pack("{si si si}", "least", values[0], "median", values[1], "most", values[2]);
 }
 
-static json_t *to_json(const char *source, const cvy_data *data, const cvy_data_facts *facts,
+static json_t *to_json(const char *source, const cvy_data *data, const cvy_data_info *info,
                        const set_view views[SETS]) {
   json_t *const sets = json_object(), *const classes = data->class_names ? json_array() : json_null(),
                 *const broken = json_array();
-  const int channels = channels_of(data, facts);
+  const int channels = channels_of(data, info);
   for (int k = 0; data->class_names && k < data->classes; k++)
     json_array_append_new(classes, program_text_json(data->class_names[k]));
   for (int set = 0; set < SETS; set++) {
@@ -159,33 +159,33 @@ static json_t *to_json(const char *source, const cvy_data *data, const cvy_data_
   const char *why, *file;
   for (int i = 0; (file = cvy_data_broken(data, i, &why)); i++)
     json_array_append_new(broken, json_pack("{so so}", "file", program_text_json(file), "why", program_text_json(why)));
-  json_t *const pictures = facts->n_pictures
-                               ? json_pack("{si si si so so so}", "files", facts->n_pictures, "ignored",
-                                           facts->n_ignored, "neither_jpeg_nor_png", facts->n_unread, "broken", broken,
-                                           "height", least_median_most(facts->h), "width", least_median_most(facts->w))
+  json_t *const pictures = info->n_pictures
+                               ? json_pack("{si si si so so so}", "files", info->n_pictures, "ignored", info->n_ignored,
+                                           "neither_jpeg_nor_png", info->n_unread, "broken", broken, "height",
+                                           least_median_most(info->h), "width", least_median_most(info->w))
                                : json_null();
-  if (!facts->n_pictures) json_decref(broken);
+  if (!info->n_pictures) json_decref(broken);
   return json_pack("{ss so so so so so so so so so so}", "version", cvy_version(), "data", program_text_json(source),
                    "height", data->h ? json_integer(data->h) : json_null(), "width",
                    data->w ? json_integer(data->w) : json_null(), "channels", json_integer(data->c), "classes",
                    json_integer(data->classes), "class_names", classes, "sets", sets, "pictures", pictures, "mean",
-                   numbers(facts->mean, channels), "deviation", numbers(facts->deviation, channels));
+                   numbers(info->mean, channels), "deviation", numbers(info->deviation, channels));
 }
 
 static int show(const data_options *o, const char *source, const cvy_data *data) {
   set_view views[SETS] = {{0}};
-  cvy_data_facts facts;
-  int code = program_exit_code(cvy_data_get_facts(data, &facts));
+  cvy_data_info info;
+  int code = program_exit_code(cvy_data_get_info(data, &info));
   if (code == EXIT_DONE && !count_classes(data, views)) {
     program_say("error: out of memory");
     code = EXIT_FAILED;
   }
   if (code == EXIT_DONE) {
-    if (!o->json) print_text(data, &facts, views);
-    else if (!program_write_json(o->json, to_json(source, data, &facts, views))) code = EXIT_FAILED;
-    if (code == EXIT_DONE && facts.n_broken && o->images.strict) {
-      program_say("error: --strict: %d picture%s of %s %s broken", facts.n_broken, facts.n_broken > 1 ? "s" : "",
-                  source, facts.n_broken > 1 ? "are" : "is");
+    if (!o->json) print_text(data, &info, views);
+    else if (!program_write_json(o->json, to_json(source, data, &info, views))) code = EXIT_FAILED;
+    if (code == EXIT_DONE && info.n_broken && o->images.strict) {
+      program_say("error: --strict: %d picture%s of %s %s broken", info.n_broken, info.n_broken > 1 ? "s" : "", source,
+                  info.n_broken > 1 ? "are" : "is");
       code = EXIT_FAILED;
     }
   }

@@ -126,7 +126,7 @@ static bool tell(prediction *p, const char *file, const guess *top) {
 /* Reads and predicts pictures of the list from *at on, as many as fit in a batch. */
 static cvy_status predict_batch(prediction *p, int *at, uint8_t *pixels, float *probabilities, int *places,
                                 guess *top) {
-  cvy_model_info info = *cvy_model_get_facts(p->model);
+  cvy_model_info info = *cvy_model_get_info(p->model);
   info.png16_scale = info.png16_scale || p->options->png16 == PNG16_SCALE;
   info.exif_rotate = info.exif_rotate || p->options->exif == EXIF_ROTATE;
   const size_t each = (size_t)info.height * (size_t)info.width * (size_t)info.channels;
@@ -146,7 +146,7 @@ static cvy_status predict_batch(prediction *p, int *at, uint8_t *pixels, float *
 }
 
 static cvy_status predict_all(prediction *p) {
-  const cvy_model_info *const info = cvy_model_get_facts(p->model);
+  const cvy_model_info *const info = cvy_model_get_info(p->model);
   const int all = cvy_picture_list_count(p->list);
   const size_t n = (size_t)(all < p->options->batch ? all : p->options->batch), classes = (size_t)info->classes;
   uint8_t *const pixels = calloc(n + 1, (size_t)info->height * (size_t)info->width * (size_t)info->channels);
@@ -215,7 +215,7 @@ static int check(const predict_options *o, const char *const *pictures, int n) {
 }
 
 /* Metadata from options, for a file without it. */
-static int facts_of_options(const predict_options *o, cvy_model_info *out) {
+static int info_of_options(const predict_options *o, cvy_model_info *out) {
   if ((!o->input[0] || !o->classes) && o->weights)
     return options_error("predict",
                          "--%s is missing: %s has no size of input and number of classes; expected --input HxWxC and "
@@ -239,7 +239,7 @@ static int facts_of_options(const predict_options *o, cvy_model_info *out) {
 }
 
 /* An option that contradicts the file. */
-static int check_facts(const predict_options *o, const cvy_model_info *f) {
+static int check_info(const predict_options *o, const cvy_model_info *f) {
   if (o->normalize.text)
     return options_error("predict", "--normalize %s: %s has the normalisation of its training; expected no --normalize",
                          o->normalize.text, o->weights);
@@ -282,7 +282,7 @@ static int run(prediction *p, const cvy_model_info *given) {
   progress_end();
   if (status != CVY_OK) return program_exit_code_of_select(status);
   if (!o->quiet) program_say_no_gpu(cvy_model_devices(p->model), "running on");
-  const cvy_model_info *const info = cvy_model_get_facts(p->model);
+  const cvy_model_info *const info = cvy_model_get_info(p->model);
   p->names = info->class_names;
   p->top = o->top < info->classes ? (int)o->top : info->classes;
   status = predict_all(p);
@@ -313,7 +313,7 @@ int cmd_predict(int argc, char **argv) {
   if (code != EXIT_DONE) return code;
   cvy_model_info *info = NULL, by_hand;
   if (o.weights) code = weights_info("predict", o.weights, &o.model, &info);
-  if (code == EXIT_DONE) code = info ? check_facts(&o, info) : facts_of_options(&o, &by_hand);
+  if (code == EXIT_DONE) code = info ? check_info(&o, info) : info_of_options(&o, &by_hand);
   if (code != EXIT_DONE) {
     cvy_model_info_free(&info);
     return code;

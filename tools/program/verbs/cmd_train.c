@@ -175,7 +175,7 @@ static float rate_of(const train_options *o) { return o->lr > FLT_TRUE_MIN ? (fl
 static cvy_status team_open(training *t) {
   const train_options *const o = t->options;
   const bool shares = o->shares.list.n > 0;
-  const cvy_resume_facts resume = o->opened ? cvy_checkpoint_facts(o->opened) : (cvy_resume_facts){0};
+  const cvy_resume_values resume = o->opened ? cvy_checkpoint_resume_values(o->opened) : (cvy_resume_values){0};
   const cvy_team_params params = {
       .batch = (int)o->batch,
       .samples = t->run.data->train.n,
@@ -230,8 +230,9 @@ static cvy_status team_open(training *t) {
   if (status == CVY_OK) status = cvy_team_attach(t->team, t->run.data);
   if (status != CVY_OK) return status;
   /* attached, so the mean of the data set is known */
-  const cvy_model_info facts = program_facts(o->model, t->run.net, t->run.data, &o->images, cvy_team_input(t->team));
-  return cvy_team_describe(t->team, &facts);
+  const cvy_model_info info =
+      program_model_info(o->model, t->run.net, t->run.data, &o->images, cvy_team_input(t->team));
+  return cvy_team_describe(t->team, &info);
 }
 
 static cvy_status train(training *t, cvy_train_result *result) {
@@ -366,10 +367,10 @@ static int run_train(training *t, program_run *kept) {
   if (!kept->data) code = program_run_open(&spec, kept);
   t->run = *kept;
   if (code == EXIT_DONE && o->init_from && !o->opened) {
-    cvy_model_info *facts = NULL;
+    cvy_model_info *info = NULL;
     const char *model = o->model;
-    code = weights_info("train", o->init_from, &model, &facts);
-    cvy_model_info_free(&facts);
+    code = weights_info("train", o->init_from, &model, &info);
+    cvy_model_info_free(&info);
   }
   if (code != EXIT_DONE) return code;
   t->labels = program_team_labels(t->run.devices, NULL);

@@ -86,7 +86,7 @@ int class_order(const cvy_class_result *results, int classes, int most, int *ord
   ranked *const ranks = calloc((size_t)classes, sizeof *ranks);
   int n = 0;
   for (int i = 0; ranks && i < classes; i++)
-    if (results[i].samples || results[i].answered) ranks[n++] = (ranked){.f1 = results[i].f1, .i = i};
+    if (results[i].samples || results[i].predicted) ranks[n++] = (ranked){.f1 = results[i].f1, .i = i};
   *all = n;
   if (n > most) qsort(ranks, (size_t)n, sizeof *ranks, worst_first);
   if (n > most) n = most;
@@ -218,7 +218,7 @@ json_t *confusion_json(const class_predictions *a) {
     const cvy_class_result *const r = &results[i];
     ok = json_array_append_new(
              classes, json_pack("{so si si si so so so}", "class", class_json(a->names, i), "samples", r->samples,
-                                "answered", r->answered, "correct", r->correct, "precision", number_json(r->precision),
+                                "answered", r->predicted, "correct", r->correct, "precision", number_json(r->precision),
                                 "recall", number_json(r->recall), "f1", number_json(r->f1))) == 0;
     if (!ok || !json_is_array(matrix)) continue;
     json_t *const numbers = json_array();

@@ -51,7 +51,7 @@ static void put_part(FILE *out, double value) {
 static int *find_answers(const class_predictions *a) {
   int *const found = malloc((size_t)a->samples->n * sizeof *found);
   for (int i = 0; found && i < a->samples->n; i++)
-    found[i] = cvy_answer(a->probabilities + (size_t)i * (size_t)a->classes, a->classes);
+    found[i] = cvy_predicted_class(a->probabilities + (size_t)i * (size_t)a->classes, a->classes);
   return found;
 }
 
@@ -94,12 +94,12 @@ static bool put_matrix(FILE *out, const class_predictions *a, const int *found, 
 }
 
 typedef struct pair {
-  int label, answer, n;
+  int label, predicted, n;
 } pair;
 
 static int by_classes(const void *x, const void *y) {
   const pair *const a = x, *const b = y;
-  return a->label != b->label ? a->label - b->label : a->answer - b->answer;
+  return a->label != b->label ? a->label - b->label : a->predicted - b->predicted;
 }
 static int by_count(const void *x, const void *y) {
   const pair *const a = x, *const b = y;
@@ -126,7 +126,7 @@ static bool put_pairs(FILE *out, const class_predictions *a, const int *found, c
     fputs("<tr><td>", out);
     put_class(out, a, pairs[i].label);
     fputs("<td>", out);
-    put_class(out, a, pairs[i].answer);
+    put_class(out, a, pairs[i].predicted);
     fprintf(out, "<td class=\"n\">%d<td class=\"n\">%.1f %%</tr>\n", pairs[i].n,
             100.0 * pairs[i].n / results[pairs[i].label].samples);
   }
@@ -150,7 +150,7 @@ static bool put_classes(FILE *out, const class_predictions *a, const cvy_class_r
     const cvy_class_result *const r = &results[order[k]];
     fputs("<tr><td>", out);
     put_class(out, a, order[k]);
-    fprintf(out, "<td class=\"n\">%d<td class=\"n\">%d<td class=\"n\">%d", r->samples, r->answered, r->correct);
+    fprintf(out, "<td class=\"n\">%d<td class=\"n\">%d<td class=\"n\">%d", r->samples, r->predicted, r->correct);
     put_part(out, r->precision);
     put_part(out, r->recall);
     put_part(out, r->f1);
@@ -207,7 +207,7 @@ static bool put_picture(FILE *out, const uint8_t *pixels, int h, int w, int c) {
 }
 
 static bool put_worst(FILE *out, const class_predictions *a, int h, int w, int c) {
-  cvy_wrong_answer worst[WORST];
+  cvy_wrong_prediction worst[WORST];
   const size_t each = (size_t)h * (size_t)w * (size_t)c;
   const int n = cvy_predictions_worst(a->samples->labels, a->samples->n, a->probabilities, a->classes, WORST, worst);
   const bool shown = c == 1 || c == 3;
@@ -223,10 +223,10 @@ static bool put_worst(FILE *out, const class_predictions *a, int h, int w, int c
     put_class(out, a, worst[i].label);
     if (isfinite(worst[i].of_label)) fprintf(out, "</b> %.2g<br>", (double)worst[i].of_label);
     else fputs("</b><br>", out);
-    if (worst[i].answer < 0) fputs("no prediction", out);
+    if (worst[i].predicted < 0) fputs("no prediction", out);
     else {
       fputs("predicted <b>", out);
-      put_class(out, a, worst[i].answer);
+      put_class(out, a, worst[i].predicted);
       fprintf(out, "</b> %.4f", (double)worst[i].probability);
     }
     fprintf(out, "<br><span class=\"soft\">image %d</span></figcaption></figure>\n", worst[i].sample);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The facts of a model in a file's header, nn/model_info.h. Input: the text. What is read is written and read again as
+ * A model's metadata in a file's header, nn/model_info.h. Input: the text. What is read is written and read again as
  * the same. */
 #include <math.h>
 #include <stdlib.h>
