@@ -16,6 +16,8 @@
  *   TILE [4]      m
  *   TILE_M, TILE_N, TILE_K, MATH   of the products, see gemm_core.clh */
 #include "common.clh"
+#include "conv2d/conv2d_flags.clh"
+#include "conv2d_winograd_args.clh"
 #include "fastdiv.clh"
 #ifndef STAGE
 #define STAGE 0
@@ -81,83 +83,102 @@ TRANSFORM_KERNEL winograd_simt_filter(
   }
 }
 
-/* Pixels of tile t and channel c, through the load prologue → v[v_at + (b*tiles + t)*pitch + c]. The tile at row i,
- * column j begins at pixel (i*TILE - pad_h, j*TILE - pad_w) of image first + t / tiles per image. */
-TRANSFORM_KERNEL winograd_simt_input(
-    global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
-    global float *restrict v_out, int v_at, int first, int tiles, int tiles_h, int tiles_w, int pitch, int in_h,
-    int in_w, int in_c, int in_pitch, int pad_h, int pad_w, const cvy_divider by_pitch, const cvy_divider by_image,
-    const cvy_divider by_row, const cvy_divider by_group, int flags) {
-  const int id = get_global_id(0), t = fast_div(id, by_pitch), c = id - t * pitch;
-  if (t < tiles) {
-    const int of_image = fast_div(t, by_image), rest = t - of_image * (tiles_h * tiles_w), i = fast_div(rest, by_row),
-              j = rest - i * tiles_w;
-    const int image = first + of_image, row0 = i * TILE - pad_h, col0 = j * TILE - pad_w;
+/* The place of tile t of a chunk: its image, row and column. */
+typedef struct place { int image, i, j; } place;
+static inline place place_of(int t, cvy_winograd_tiles tiles) {
+  const int of_image = fast_div(t, tiles.by_image), rest = t - of_image * tiles.per_image, i = fast_div(rest, tiles.by_row);
+  return (place){tiles.first + of_image, i, rest - i * tiles.per_row};
+}
+
+/* Pixels of tile t and channel c, through the load prologue → to[p.at + (b*tiles + t)*pitch + c]; id: t * pitch + c. The
+ * tile at row i, column j begins at pixel (i*TILE - pad_h, j*TILE - pad_w). */
+static inline void transform_pixels(global const float *restrict x, global const float *restrict affine,
+                                    global const float *restrict residual, global float *restrict to, int id,
+                                    const cvy_winograd_pixels p) {
+  const int t = fast_div(id, p.by_pitch), c = id - t * p.pitch, in_pitch = p.in.pitch;
+  if (t < p.tiles.n) {
+    const place at_tile = place_of(t, p.tiles);
+    const int row0 = at_tile.i * TILE - p.pad_h, col0 = at_tile.j * TILE - p.pad_w;
     float mean = 0.0f, scale = 1.0f, shift = 0.0f;
-    if ((flags & 1) && c < in_c) {
-      const int at = fast_div(image, by_group) * 3 * in_pitch + c;
+    if ((p.flags & FLAG_SCALE) && c < p.in.c) {
+      const int at = fast_div(at_tile.image, p.by_group) * 3 * in_pitch + c;
       mean = affine[at], scale = affine[at + in_pitch], shift = affine[at + 2 * in_pitch];
     }
     float v[ALPHA2];
 #pragma unroll
-    for (int p = 0; p < ALPHA2; p++) {
-      const int row = row0 + p / ALPHA, col = col0 + p % ALPHA;
+    for (int q = 0; q < ALPHA2; q++) {
+      const int row = row0 + q / ALPHA, col = col0 + q % ALPHA;
       float value = 0.0f;
-      if (c < in_c && row >= 0 && row < in_h && col >= 0 && col < in_w) {
-        const int at = ((image * in_h + row) * in_w + col) * in_pitch + c;
+      if (c < p.in.c && row >= 0 && row < p.in.h && col >= 0 && col < p.in.w) {
+        const int at = ((at_tile.image * p.in.h + row) * p.in.w + col) * in_pitch + c;
         value = x[at];
-        if (flags & 1) value = fma(value - mean, scale, shift);
-        if (flags & 4) value += residual[at];
-        if (flags & 2) value = value < 0.0f ? 0.0f : value;
+        if (p.flags & FLAG_SCALE) value = fma(value - mean, scale, shift);
+        if (p.flags & FLAG_RESIDUAL) value += residual[at];
+        if (p.flags & FLAG_RELU) value = value < 0.0f ? 0.0f : value;
       }
-      v[p] = value;
+      v[q] = value;
     }
 #pragma unroll
-    for (int p = 0; p < ALPHA; p++) winograd_input_line(v + p, ALPHA);
+    for (int q = 0; q < ALPHA; q++) winograd_input_line(v + q, ALPHA);
 #pragma unroll
-    for (int p = 0; p < ALPHA; p++) winograd_input_line(v + p * ALPHA, 1);
+    for (int q = 0; q < ALPHA; q++) winograd_input_line(v + q * ALPHA, 1);
 #pragma unroll
-    for (int p = 0; p < ALPHA2; p++) v_out[v_at + (p * tiles + t) * pitch + c] = gemm_round(v[p]);
+    for (int q = 0; q < ALPHA2; q++) to[p.at + (q * p.tiles.n + t) * p.pitch + c] = gemm_round(v[q]);
   }
 }
 
-/* Transforms the gradients of tile t's TILE x TILE outputs and filter k → d[d_at + (b*tiles + t)*pitch + k]. The
- * work-groups behind these sum 64 columns of dy over sum_rows of its `positions` rows each, for db → d[sums_at +
+/* Gradients of tile t's TILE x TILE outputs and filter k → to[g.at + (b*tiles + t)*pitch + k]; id: t * pitch + k. */
+static inline void transform_gradients(global const float *restrict dy, global float *restrict to, int id,
+                                       const cvy_winograd_gradients g) {
+  const int t = fast_div(id, g.by_pitch), k = id - t * g.pitch, out_pitch = g.out.pitch;
+  if (t < g.tiles.n) {
+    const place at_tile = place_of(t, g.tiles);
+    float v[ALPHA2];
+#pragma unroll
+    for (int q = 0; q < TILE * TILE; q++) {
+      const int row = at_tile.i * TILE + q / TILE, col = at_tile.j * TILE + q % TILE;
+      v[q / TILE * ALPHA + q % TILE] = k < out_pitch && row < g.out.h && col < g.out.w
+                                           ? dy[((at_tile.image * g.out.h + row) * g.out.w + col) * out_pitch + k]
+                                           : 0.0f;
+    }
+#pragma unroll
+    for (int q = 0; q < TILE; q++) winograd_output_line_turned(v + q, ALPHA);
+#pragma unroll
+    for (int q = 0; q < ALPHA; q++) winograd_output_line_turned(v + q * ALPHA, 1);
+#pragma unroll
+    for (int q = 0; q < ALPHA2; q++) to[g.at + (q * g.tiles.n + t) * g.pitch + k] = gemm_round(v[q]);
+  }
+}
+
+/* The input's matrices. */
+TRANSFORM_KERNEL winograd_simt_input(global const float *restrict x, global const float *restrict affine,
+                                     global const float *restrict residual, global float *restrict to,
+                                     const cvy_winograd_pixels p) {
+  transform_pixels(x, affine, residual, to, get_global_id(0), p);
+}
+
+/* Both factors of backward_weights: the first work-groups make the input's matrices, the next ones the gradients'. The
+ * work-groups behind these sum 64 columns of dy over sum_rows of its `positions` rows each, for db → to[sums_at +
  * piece*out_pitch + column]: item i takes every fourth row of column i % 64. */
-TRANSFORM_KERNEL winograd_simt_gradient(
-    global const float *restrict dy, global float *restrict d_out, int d_at, int first, int tiles, int tiles_h,
-    int tiles_w, int pitch, int out_h, int out_w, int out_pitch, const cvy_divider by_pitch, const cvy_divider by_image,
-    const cvy_divider by_row, int positions, int sum_rows, int sums_at) {
+TRANSFORM_KERNEL winograd_simt_factors(global const float *restrict x, global const float *restrict affine,
+                                       global const float *restrict residual, global const float *restrict dy,
+                                       global float *restrict to, const cvy_winograd_pixels p,
+                                       const cvy_winograd_gradients g) {
   local float sums[256];
-  const int id = get_global_id(0), t = fast_div(id, by_pitch), k = id - t * pitch;
-  const int behind = (int)get_group_id(0) - (tiles * pitch + 255) / 256, item = get_local_id(0);
-  const int blocks = (out_pitch + 63) / 64, piece = behind / blocks, column = behind % blocks * 64 + item % 64;
+  const int item = get_local_id(0), group = (int)get_group_id(0), inputs = (p.tiles.n * p.pitch + 255) / 256;
+  const int behind = group - inputs - (g.tiles.n * g.pitch + 255) / 256;
+  const int out_pitch = g.out.pitch, blocks = (out_pitch + 63) / 64, piece = behind / blocks,
+            column = behind % blocks * 64 + item % 64;
   float sum = 0.0f;
   if (behind >= 0 && column < out_pitch)
-    for (int m = piece * sum_rows + item / 64; m < min(positions, (piece + 1) * sum_rows); m += 4)
+    for (int m = piece * g.sum_rows + item / 64; m < min(g.positions, (piece + 1) * g.sum_rows); m += 4)
       sum += dy[m * out_pitch + column];
   sums[item] = sum;
   barrier(CLK_LOCAL_MEM_FENCE);
   if (behind >= 0 && item < 64 && column < out_pitch)
-    d_out[sums_at + piece * out_pitch + column] = sum + sums[64 + item] + sums[128 + item] + sums[192 + item];
-  if (t < tiles) {
-    const int of_image = fast_div(t, by_image), rest = t - of_image * (tiles_h * tiles_w), i = fast_div(rest, by_row),
-              j = rest - i * tiles_w;
-    float v[ALPHA2];
-#pragma unroll
-    for (int p = 0; p < TILE * TILE; p++) {
-      const int row = i * TILE + p / TILE, col = j * TILE + p % TILE;
-      v[p / TILE * ALPHA + p % TILE] = k < out_pitch && row < out_h && col < out_w
-                                           ? dy[(((first + of_image) * out_h + row) * out_w + col) * out_pitch + k]
-                                           : 0.0f;
-    }
-#pragma unroll
-    for (int p = 0; p < TILE; p++) winograd_output_line_turned(v + p, ALPHA);
-#pragma unroll
-    for (int p = 0; p < ALPHA; p++) winograd_output_line_turned(v + p * ALPHA, 1);
-#pragma unroll
-    for (int p = 0; p < ALPHA2; p++) d_out[d_at + (p * tiles + t) * pitch + k] = gemm_round(v[p]);
-  }
+    to[g.sums_at + piece * out_pitch + column] = sum + sums[64 + item] + sums[128 + item] + sums[192 + item];
+  if (group < inputs) transform_pixels(x, affine, residual, to, group * 256 + item, p);
+  else if (behind < 0) transform_gradients(dy, to, (group - inputs) * 256 + item, g);
 }
 
 /* Statistics of some values: their number, their mean as a sum of two numbers, and the sum of squared deviations.

@@ -293,13 +293,14 @@ cvy_simt_winograd_works cvy_simt_winograd_works_of(const cvy_simt_machine *machi
   const double part =
       machine->constants.products[plan->matrices == 16 ? CVY_PRODUCTS_WINOGRAD2 : CVY_PRODUCTS_WINOGRAD4][pass];
   const bool tf32 = plan->matrices == 16; /* F(4x4)'s products stay float32 */
-  cvy_simt_winograd_works w = {.input = cvy_simt_moves(machine, x_bytes + v * time)};
+  cvy_simt_winograd_works w = {.input = {0}};
   if (weights) {
-    w.second = cvy_simt_moves(machine, y_bytes * (p->bias ? 2 : 1) + d * time);
+    w.input = cvy_simt_moves(machine, x_bytes + v * time + y_bytes * (p->bias ? 2 : 1) + d * time);
     w.products = cvy_simt_products(machine, part, t, tf32, cuts * parts, fma, depth, (v + d) * time + u * parts);
     w.once = cvy_simt_moves(machine, u * parts + filter);
   } else {
-    w.second = cvy_simt_moves(machine, d * parts * time + y_bytes);
+    w.input = cvy_simt_moves(machine, x_bytes + v * time);
+    w.output = cvy_simt_moves(machine, d * parts * time + y_bytes);
     w.products = cvy_simt_products(machine, part, t, tf32, cuts * parts, fma, depth, v * time + u + d * parts * time);
     w.once = cvy_simt_moves(machine, filter + u);
   }
@@ -314,7 +315,7 @@ static double winograd_seconds(const cvy_simt_machine *machine, const cvy_conv2d
     const int times = i == 0 ? full : rest > 0, samples = i == 0 ? plan->chunk : rest;
     if (!times) continue;
     const cvy_simt_winograd_works w = cvy_simt_winograd_works_of(machine, p, y, pass, plan, samples);
-    seconds += times * (w.input.seconds + w.second.seconds + w.products.seconds);
+    seconds += times * (w.input.seconds + w.output.seconds + w.products.seconds);
     if (i == 0) seconds += w.once.seconds;
   }
   return seconds;

@@ -89,10 +89,11 @@ cvy_status cvy_simt_plan_winograd(const cvy_simt_machine *machine, const cvy_con
 /* Tiles of a part of backward_weights in a chunk of so many tiles, and the number of parts. */
 int cvy_simt_part_tiles(const cvy_simt_winograd *plan, int tiles, int *parts);
 
-/* The launches of a chunk of `samples`: input; output, or gradient; products. And those for the whole call: filters in
- * front (forward, backward_data), dw behind (backward_weights). */
+/* The launches of a chunk of `samples`: input (backward_weights: both factors), products, and output (not of
+ * backward_weights). And those for the whole call: filters in front (forward, backward_data), dw behind
+ * (backward_weights). */
 typedef struct cvy_simt_winograd_works {
-  cvy_launch_work input, second, products, once;
+  cvy_launch_work input, products, output, once;
 } cvy_simt_winograd_works;
 cvy_simt_winograd_works cvy_simt_winograd_works_of(const cvy_simt_machine *machine, const cvy_conv2d_params *p,
                                                    const cvy_shape *y, cvy_conv_pass pass,

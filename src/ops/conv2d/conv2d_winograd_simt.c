@@ -12,6 +12,8 @@
 #include "src/ops/divider.h"
 #include "src/ops/conv2d/math.h"
 
+#include "cl/conv2d_winograd_args.clh"
+
 enum { OUTPUT_GROUPS = 4 }; /* of the output transform on a compute unit */
 
 typedef struct winograd_state {
@@ -22,7 +24,8 @@ typedef struct winograd_state {
   int input_at, out_at, sums_at;   /* in the workspace */
   cvy_simt_machine machine;
   cvy_simt_winograd plan;
-  cvy_kernel *filter, *input, *second, *multiply, *dw; /* second: output, or gradient */
+  cvy_kernel *filter, *input, *output, *multiply; /* of forward and backward_data */
+  cvy_kernel *factors, *dw;                       /* of backward_weights, with multiply */
 } winograd_state;
 
 /* Expected time beside direct's, of the shipped defaults. F(4x4)'s multiply-adds stay float32 with TF32. */
@@ -80,12 +83,15 @@ static cvy_status create(void *state, const int *tile) {
                                  {"TILE_N", st->plan.tile.n},
                                  {"TILE_K", st->plan.tile.k},
                                  {"MATH", math}};
-  const char *const second = job->weights ? "winograd_simt_gradient" : "winograd_simt_output",
-                    *once = job->weights ? "winograd_simt_dw" : "winograd_simt_filter";
-  CVY_TRY(cvy_conv_kernel(job, "winograd_simt_input", transforms, n_transforms, &st->input));
-  CVY_TRY(cvy_conv_kernel(job, second, transforms, n_transforms, &st->second));
   CVY_TRY(cvy_conv_kernel(job, "winograd_simt_multiply", products, math ? 5 : 4, &st->multiply));
-  CVY_TRY(cvy_conv_kernel(job, once, transforms, n_transforms, job->weights ? &st->dw : &st->filter));
+  if (job->weights) {
+    CVY_TRY(cvy_conv_kernel(job, "winograd_simt_factors", transforms, n_transforms, &st->factors));
+    CVY_TRY(cvy_conv_kernel(job, "winograd_simt_dw", transforms, n_transforms, &st->dw));
+  } else {
+    CVY_TRY(cvy_conv_kernel(job, "winograd_simt_filter", transforms, n_transforms, &st->filter));
+    CVY_TRY(cvy_conv_kernel(job, "winograd_simt_input", transforms, n_transforms, &st->input));
+    CVY_TRY(cvy_conv_kernel(job, "winograd_simt_output", transforms, n_transforms, &st->output));
+  }
 fail:
   return status;
 }
@@ -109,16 +115,47 @@ static int output_pieces(const winograd_state *st, int lanes, int groups) {
   return st->job.stats ? 1 : cvy_conv_smaller(wanted, rounds);
 }
 
-/* Pixels of `tiles` tiles from sample `first` on. */
-static cvy_status run_input(winograd_state *st, cvy_queue *queue, const cvy_conv_call *call, int first, int tiles) {
-  const cvy_shape *const in = &st->job.in;
-  const int pitch = st->plan.in_pitch;
-  return CVY_LAUNCH(queue, st->input, items_of((int64_t)tiles * pitch), CVY_BUF(call->in), CVY_BUF(call->affine),
-                    CVY_BUF(call->residual), CVY_BUF(call->workspace), CVY_INT(st->input_at), CVY_INT(first),
-                    CVY_INT(tiles), CVY_INT(st->tiles_h), CVY_INT(st->tiles_w), CVY_INT(pitch), CVY_INT(in->h),
-                    CVY_INT(in->w), CVY_INT(in->c), CVY_INT(in->pitch), CVY_INT(st->pad_h), CVY_INT(st->pad_w),
-                    CVY_DIVIDER(pitch), CVY_DIVIDER(st->per_image), CVY_DIVIDER(st->tiles_w),
-                    CVY_DIVIDER(call->group_size), CVY_INT(st->job.prologue));
+static cvy_winograd_tiles tiles_of(const winograd_state *st, int first, int n) {
+  return (cvy_winograd_tiles){.first = first,
+                              .n = n,
+                              .per_row = st->tiles_w,
+                              .per_image = st->per_image,
+                              .by_image = cvy_divider_make(st->per_image),
+                              .by_row = cvy_divider_make(st->tiles_w)};
+}
+
+static cvy_winograd_pixels pixels_of(const winograd_state *st, const cvy_conv_call *call, int first, int tiles) {
+  return (cvy_winograd_pixels){.tiles = tiles_of(st, first, tiles),
+                               .in = st->job.in,
+                               .at = st->input_at,
+                               .pitch = st->plan.in_pitch,
+                               .pad_h = st->pad_h,
+                               .pad_w = st->pad_w,
+                               .flags = st->job.prologue,
+                               .by_pitch = cvy_divider_make(st->plan.in_pitch),
+                               .by_group = cvy_divider_make(call->group_size)};
+}
+
+/* Both factors of backward_weights for `tiles` tiles from sample `first` on. Columns of dy are summed once, behind the
+ * first chunk's tiles. */
+static cvy_status run_factors(winograd_state *st, cvy_queue *queue, const cvy_conv_call *call, int first, int tiles) {
+  const cvy_shape *const dy = &st->job.out;
+  const int positions = call->n * dy->h * dy->w, pitch = st->plan.out_pitch;
+  int sums;
+  const cvy_winograd_pixels pixels = pixels_of(st, call, first, tiles);
+  const cvy_winograd_gradients gradients = {.tiles = pixels.tiles,
+                                            .out = *dy,
+                                            .at = st->out_at,
+                                            .pitch = pitch,
+                                            .positions = positions,
+                                            .sum_rows = cvy_simt_sum_rows(positions, &sums),
+                                            .sums_at = st->sums_at,
+                                            .by_pitch = cvy_divider_make(pitch)};
+  const int64_t inputs = ((int64_t)tiles * pixels.pitch + 255) / 256, outputs = ((int64_t)tiles * pitch + 255) / 256,
+                summing = call->db && first == 0 ? (int64_t)sums * cvy_ceil_div(dy->pitch, 64) : 0;
+  return CVY_LAUNCH(queue, st->factors, cvy_conv_grid(inputs + outputs + summing, 256), CVY_BUF(call->in),
+                    CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->dy), CVY_BUF(call->workspace),
+                    CVY_STRUCT(pixels), CVY_STRUCT(gradients));
 }
 
 /* The launches of a chunk, for a device of a dry run. */
@@ -145,16 +182,18 @@ static cvy_status run_gather(winograd_state *st, cvy_queue *queue, const cvy_con
     const int m_floats = matrices * tiles * columns;
     const cvy_simt_winograd_works works = works_of(st, queue, samples);
     cvy_launch_expect(queue, &works.input);
-    CVY_TRY(run_input(st, queue, call, first, tiles));
+    const cvy_winograd_pixels pixels = pixels_of(st, call, first, tiles);
+    CVY_TRY(CVY_LAUNCH(queue, st->input, items_of((int64_t)tiles * pixels.pitch), CVY_BUF(call->in),
+                       CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->workspace), CVY_STRUCT(pixels)));
     cvy_launch_expect(queue, &works.products);
     CVY_TRY(CVY_LAUNCH(
         queue, st->multiply, cvy_conv_grid(groups, cvy_gemm_items(st->plan.tile)), CVY_BUF(call->workspace),
         CVY_BUF(call->workspace), CVY_BUF(call->workspace), CVY_INT(st->input_at), CVY_INT(0), CVY_INT(st->out_at),
         CVY_INT(tiles), CVY_INT(rows), CVY_INT(columns), CVY_INT(rows), CVY_INT(tiles * rows), CVY_INT(rows * columns),
         CVY_INT(tiles * columns), CVY_INT(matrices), CVY_INT(st->plan.part_depth), CVY_INT(m_floats), CVY_INT(0)));
-    cvy_launch_expect(queue, &works.second);
+    cvy_launch_expect(queue, &works.output);
     const int pieces = output_pieces(st, lanes, samples * blocks);
-    CVY_TRY(CVY_LAUNCH(queue, st->second, cvy_conv_grid((int64_t)samples * pieces * blocks, 256),
+    CVY_TRY(CVY_LAUNCH(queue, st->output, cvy_conv_grid((int64_t)samples * pieces * blocks, 256),
                        CVY_BUF(call->workspace), CVY_BUF(call->bias), CVY_BUF(call->out), CVY_BUF(call->stats),
                        CVY_INT(st->out_at), CVY_INT(first), CVY_INT(tiles), CVY_INT(st->tiles_h), CVY_INT(st->tiles_w),
                        CVY_INT(columns), CVY_INT(out->h), CVY_INT(out->w), CVY_INT(out->pitch), CVY_INT(lanes),
@@ -172,7 +211,7 @@ static cvy_status run_weights(winograd_state *st, cvy_queue *queue, const cvy_co
   /* Parts are cut for the first chunk; a smaller last one leaves its last parts as they are. */
   const int most_tiles = cvy_conv_smaller(st->plan.chunk, call->n) * st->per_image;
   int all_parts, sums;
-  const int sum_rows = cvy_simt_sum_rows((int64_t)call->n * dy->h * dy->w, &sums);
+  (void)cvy_simt_sum_rows((int64_t)call->n * dy->h * dy->w, &sums);
   const int per_part = cvy_simt_part_tiles(&st->plan, most_tiles, &all_parts);
   const cvy_launch_work once = works_of(st, queue, st->plan.chunk).once;
   for (int first = 0; first < call->n; first += st->plan.chunk) {
@@ -182,15 +221,7 @@ static cvy_status run_weights(winograd_state *st, cvy_queue *queue, const cvy_co
         (int64_t)cvy_ceil_div(rows, st->plan.tile.m) * cvy_ceil_div(columns, st->plan.tile.n) * matrices * parts;
     const cvy_simt_winograd_works works = works_of(st, queue, tiles / st->per_image);
     cvy_launch_expect(queue, &works.input);
-    CVY_TRY(run_input(st, queue, call, first, tiles));
-    cvy_launch_expect(queue, &works.second);
-    /* columns of dy are summed once, behind the first chunk's tiles */
-    const int64_t summing = call->db && first == 0 ? (int64_t)sums * cvy_ceil_div(dy->pitch, 64) : 0;
-    CVY_TRY(CVY_LAUNCH(queue, st->second, cvy_conv_grid(((int64_t)tiles * columns + 255) / 256 + summing, 256),
-                       CVY_BUF(call->dy), CVY_BUF(call->workspace), CVY_INT(st->out_at), CVY_INT(first), CVY_INT(tiles),
-                       CVY_INT(st->tiles_h), CVY_INT(st->tiles_w), CVY_INT(columns), CVY_INT(dy->h), CVY_INT(dy->w),
-                       CVY_INT(dy->pitch), CVY_DIVIDER(columns), CVY_DIVIDER(st->per_image), CVY_DIVIDER(st->tiles_w),
-                       CVY_INT(call->n * dy->h * dy->w), CVY_INT(sum_rows), CVY_INT(st->sums_at)));
+    CVY_TRY(run_factors(st, queue, call, first, tiles));
     cvy_launch_expect(queue, &works.products);
     CVY_TRY(CVY_LAUNCH(
         queue, st->multiply, cvy_conv_grid(groups, cvy_gemm_items(st->plan.tile)), CVY_BUF(call->workspace),
