@@ -30,14 +30,23 @@ void cvy_channels_destroy(cvy_channels **op) {
   *op = NULL;
 }
 
+static int step_of(int step) { return step ? step : 1; }
+
+/* The channel of a row behind the last of `count` from `at` on. */
+static int64_t end_of(int at, int count, int step) { return at + (int64_t)(count - 1) * step_of(step) + 1; }
+
 static cvy_status check(const cvy_channels_call *c) {
   cvy_status status = CVY_OK;
   const cvy_shape x = {1, 1, 1, c->x_pitch}, y = {1, 1, 1, c->y_pitch};
-  CVY_REQUIRE(c->rows >= 1 && c->count >= 1 && c->fill >= 0 && c->x_at >= 0 && c->y_at >= 0 &&
-                  (int64_t)c->x_at + c->count <= c->x_pitch && (int64_t)c->y_at + c->count + c->fill <= c->y_pitch,
+  CVY_REQUIRE(c->rows >= 1 && c->count >= 1 && c->fill >= 0 && c->x_at >= 0 && c->y_at >= 0 && c->x_step >= 0 &&
+                  c->y_step >= 0 && end_of(c->x_at, c->count, c->x_step) <= c->x_pitch &&
+                  end_of(c->y_at, c->count, c->y_step) + c->fill <= c->y_pitch,
               CVY_E_ARGUMENT,
-              "channels: %d channels and %d zeros, from %d of %d to %d of %d, in %d rows: must lie inside of a row",
-              c->count, c->fill, c->x_at, c->x_pitch, c->y_at, c->y_pitch, c->rows);
+              "channels: %d channels and %d zeros, from %d of %d in steps of %d to %d of %d in steps of %d, in %d "
+              "rows: "
+              "must lie inside of a row",
+              c->count, c->fill, c->x_at, c->x_pitch, step_of(c->x_step), c->y_at, c->y_pitch, step_of(c->y_step),
+              c->rows);
   CVY_REQUIRE(cvy_fits_int32(&x, c->rows) && cvy_fits_int32(&y, c->rows), CVY_E_ARGUMENT,
               "channels: %d rows with pitches %d and %d: must be fewer than 2^31 floats", c->rows, c->x_pitch,
               c->y_pitch);
@@ -53,14 +62,17 @@ cvy_status cvy_channels_copy(cvy_channels *op, cvy_queue *queue, const cvy_chann
   CVY_TRY(check(c));
   const int width = c->accumulate ? c->count : c->count + c->fill;
   const int places = c->count | width | c->x_pitch | c->x_at | c->y_pitch | c->y_at;
-  const int vec = places % VEC == 0 ? VEC : 1;
+  const bool steps = step_of(c->x_step) > 1 || step_of(c->y_step) > 1;
+  const int vec = places % VEC == 0 && !steps ? VEC : 1;
   cvy_channels_geometry g = {.rows = c->rows,
                              .count = c->count,
                              .fill = c->fill,
                              .x_pitch = c->x_pitch,
                              .x_at = c->x_at,
+                             .x_step = step_of(c->x_step),
                              .y_pitch = c->y_pitch,
                              .y_at = c->y_at,
+                             .y_step = step_of(c->y_step),
                              .accumulate = c->accumulate,
                              .chunk = 1,
                              .width = width / vec,

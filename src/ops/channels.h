@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Copies channels [x_at, x_at + count) of each row of x to [y_at, y_at + count) of y; `fill` channels of y behind these
- * become zeros. accumulate: they are added, and nothing is filled. Rows are x_pitch and y_pitch floats apart; any
- * channel may be the first. Concatenation is one copy per input, its gradient one per input the other way. x and y are
- * different buffers. Pending on return. */
+ * Copies `count` channels of each row of x, from x_at on and x_step apart, to channels of y from y_at on and y_step
+ * apart; `fill` channels of y behind the last of these become zeros. accumulate: they are added, and nothing is filled.
+ * Rows are x_pitch and y_pitch floats apart; any channel may be the first. Concatenation is one copy per input, a
+ * shuffle one per group; their gradients are the same copies the other way. x and y are different buffers. Pending on
+ * return. */
 #ifndef CVY_OPS_CHANNELS_H
 #define CVY_OPS_CHANNELS_H
 
@@ -13,6 +14,7 @@ typedef struct cvy_channels_call {
   int rows, count, fill;
   cvy_buffer *x, *y;
   int x_pitch, x_at, y_pitch, y_at;
+  int x_step, y_step; /* 0 means 1 */
   bool accumulate;
 } cvy_channels_call;
 

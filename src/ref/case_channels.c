@@ -28,11 +28,13 @@ void case_channels(channels_case *c, case_rng *r) {
   case_fill(r, old, y_size, CASE_FILL_ANY);
   case_tensor *const y = case_sum_out(base, Y, "y", rows, p->y_pitch, p->y_pitch, old);
   y->bound = NULL;
-  for (size_t i = 0; i < y_size; i++) {
-    const int at = (int)(i % (size_t)p->y_pitch) - p->y_at;
-    const float from =
-        at >= 0 && at < p->count ? x[i / (size_t)p->y_pitch * (size_t)p->x_pitch + (size_t)(p->x_at + at)] : 0;
-    const bool copied = at >= 0 && at < p->count, filled = at >= p->count && at < p->count + p->fill;
-    y->want[i] = (double)(copied ? (p->accumulate ? old[i] + from : from) : filled && !p->accumulate ? 0 : old[i]);
+  for (size_t i = 0; i < y_size; i++) y->want[i] = (double)old[i];
+  const int x_step = p->x_step ? p->x_step : 1, y_step = p->y_step ? p->y_step : 1;
+  for (size_t row = 0; row < rows; row++) {
+    double *const to = y->want + row * (size_t)p->y_pitch + p->y_at;
+    const float *const from = x + row * (size_t)p->x_pitch + p->x_at, *const before = old + (to - y->want);
+    for (int c = 0; c < p->count; c++)
+      to[c * y_step] = (double)(p->accumulate ? before[c * y_step] + from[c * x_step] : from[c * x_step]);
+    for (int f = 1; f <= p->fill && !p->accumulate; f++) to[(p->count - 1) * y_step + f] = 0;
   }
 }
