@@ -75,6 +75,11 @@ cvy_node cvy_net_dropout(cvy_net *net, cvy_node x, float p);
 /* Concatenates channels in the order of `nodes`. Heights and widths are equal. 1 or more nodes; a node may appear more
  * than once. */
 cvy_node cvy_net_concat(cvy_net *net, const cvy_node *nodes, int n);
+/* `count` channels of x: first, first + step, …; step 0 means 1. */
+cvy_node cvy_net_slice(cvy_net *net, cvy_node x, int first, int count, int step);
+/* Channel shuffle (Zhang et al. 2018, "ShuffleNet"): channel g * (channels / groups) + i of x becomes channel
+ * i * groups + g. `groups` divides the channels. */
+cvy_node cvy_net_shuffle(cvy_net *net, cvy_node x, int groups);
 
 typedef struct cvy_pool2d_spec {
   int kernel[2];

@@ -15,8 +15,9 @@ enum { LARGEST_SIZE = 65536, FIRST_LAYERS = 16 };
 /* ---- messages ---- */
 
 const char *cvy_layer_kind_name(cvy_layer_kind kind) {
-  static const char *const names[] = {"input",  "conv2d",  "batchnorm",  "relu",   "add", "maxpool", "avgpool",
-                                      "linear", "softmax", "activation", "concat", "mul", "dropout"};
+  static const char *const names[] = {"input",   "conv2d",  "batchnorm", "relu",    "add",
+                                      "maxpool", "avgpool", "linear",    "softmax", "activation",
+                                      "concat",  "mul",     "dropout",   "slice",   "shuffle"};
   return names[kind];
 }
 
@@ -55,7 +56,7 @@ bool cvy_layer_alike(const cvy_layer *a, const cvy_layer *b) {
          a->activation.kind == b->activation.kind && memcmp(&a->shape, &b->shape, sizeof a->shape) == 0 &&
          memcmp(a->kernel, b->kernel, sizeof a->kernel) == 0 && memcmp(a->stride, b->stride, sizeof a->stride) == 0 &&
          memcmp(a->pad, b->pad, sizeof a->pad) == 0 && memcmp(a->pad_more, b->pad_more, sizeof a->pad_more) == 0 &&
-         memcmp(a->dilation, b->dilation, sizeof a->dilation) == 0;
+         memcmp(a->dilation, b->dilation, sizeof a->dilation) == 0 && a->first == b->first && a->step == b->step;
 }
 
 const cvy_node *cvy_layer_inputs(const cvy_net *net, int layer, int *n) {
@@ -66,6 +67,38 @@ const cvy_node *cvy_layer_inputs(const cvy_net *net, int layer, int *n) {
   }
   *n = (l->input[0] >= 0) + (l->input[1] >= 0);
   return l->input;
+}
+
+bool cvy_layer_next_copy(const cvy_net *net, int layer, cvy_channel_copy *copy) {
+  const cvy_layer *const l = &net->layers[layer];
+  const int number = copy->number;
+  int n;
+  const cvy_node *const inputs = cvy_layer_inputs(net, layer, &n);
+  if (l->kind == CVY_LAYER_CONCAT && number < n) {
+    *copy = (cvy_channel_copy){.number = number + 1,
+                               .x = inputs[number],
+                               .count = net->layers[inputs[number]].shape.c,
+                               .x_step = 1,
+                               .y_at = copy->y_at + copy->count,
+                               .y_step = 1};
+  } else if (l->kind == CVY_LAYER_SLICE && number == 0) {
+    *copy = (cvy_channel_copy){
+        .number = 1, .x = l->input[0], .count = l->shape.c, .x_at = l->first, .x_step = l->step, .y_step = 1};
+  } else if (l->kind == CVY_LAYER_SHUFFLE) {
+    const int each = l->shape.c / l->groups;
+    const bool by_group = l->groups < each; /* else by the channels of a group: whichever are fewer */
+    if (number == (by_group ? l->groups : each)) return false;
+    if (by_group)
+      *copy =
+          (cvy_channel_copy){.count = each, .x_at = number * each, .x_step = 1, .y_at = number, .y_step = l->groups};
+    else
+      *copy = (cvy_channel_copy){
+          .count = l->groups, .x_at = number, .x_step = each, .y_at = number * l->groups, .y_step = 1};
+    copy->number = number + 1, copy->x = l->input[0];
+  } else {
+    return false;
+  }
+  return true;
 }
 
 /* Notes the first failure, whose message the caller has logged. */
@@ -367,6 +400,28 @@ cvy_node cvy_net_concat(cvy_net *net, const cvy_node *nodes, int n) {
                      .n_inputs = n};
   layer.shape.c = channels;
   return append(net, NULL, layer);
+}
+
+cvy_node cvy_net_slice(cvy_net *net, cvy_node x, int first, int count, int step) {
+  char title[96];
+  if (!input_is_good(net, x, CVY_LAYER_SLICE)) return -1;
+  cvy_layer layer = {.kind = CVY_LAYER_SLICE, .input = {x, -1}, .shape = net->layers[x].shape, .first = first};
+  layer.step = step ? step : 1;
+  if (first < 0 || count < 1 || step < 0 || (int64_t)first + (int64_t)(count - 1) * layer.step >= layer.shape.c)
+    return SPOIL(net, "slice: %d channels from %d on in steps of %d, of the %d of %s: must lie inside", count, first,
+                 layer.step, layer.shape.c, cvy_layer_title(net, x, title, sizeof title));
+  layer.shape.c = count;
+  return append(net, NULL, layer);
+}
+
+cvy_node cvy_net_shuffle(cvy_net *net, cvy_node x, int groups) {
+  char title[96];
+  if (!input_is_good(net, x, CVY_LAYER_SHUFFLE)) return -1;
+  const cvy_shape *const shape = &net->layers[x].shape;
+  if (groups < 1 || shape->c % groups != 0)
+    return SPOIL(net, "shuffle: %d groups of the %d channels of %s: must divide them", groups, shape->c,
+                 cvy_layer_title(net, x, title, sizeof title));
+  return append(net, NULL, (cvy_layer){.kind = CVY_LAYER_SHUFFLE, .input = {x, -1}, .shape = *shape, .groups = groups});
 }
 
 static cvy_node add_pool(cvy_net *net, cvy_layer_kind kind, cvy_node x, const cvy_pool2d_spec *spec) {

@@ -22,7 +22,9 @@ typedef enum cvy_layer_kind {
   CVY_LAYER_ACTIVATION,
   CVY_LAYER_CONCAT,
   CVY_LAYER_MUL,
-  CVY_LAYER_DROPOUT
+  CVY_LAYER_DROPOUT,
+  CVY_LAYER_SLICE,
+  CVY_LAYER_SHUFFLE
 } cvy_layer_kind;
 
 /* A weight or bias beyond its value, as the file of a network has it. */
@@ -40,7 +42,7 @@ typedef struct cvy_layer {
   cvy_node input[2];                             /* -1: none; concat: the first two, cvy_layer_inputs has all */
   cvy_shape shape;                               /* of the output, with its pitch */
   int kernel[2], stride[2], pad[2], pad_more[2]; /* conv2d, pools */
-  int groups, dilation[2];                       /* conv2d */
+  int groups, dilation[2];                       /* conv2d; shuffle: groups */
   bool bias;
   float eps, momentum;                   /* batchnorm */
   bool fixed;                            /* batchnorm: its running values stay, and are its statistics */
@@ -52,6 +54,7 @@ typedef struct cvy_layer {
   bool ceil_mode, exclude_pad, zero_pad; /* pools */
   float drop;                            /* dropout: part of the values */
   int inputs_at, n_inputs;               /* concat: its inputs in net->concat_inputs */
+  int first, step;                       /* slice: the input's first channel, and from one to the next */
 } cvy_layer;
 
 struct cvy_net {
@@ -80,6 +83,17 @@ struct cvy_net {
 
 /* The nodes that a layer reads, in order: *n of them. A node may be there more than once. Borrowed. */
 const cvy_node *cvy_layer_inputs(const cvy_net *net, int layer, int *n);
+
+/* A concat, slice or shuffle is one copy of channels or several: `count` channels of x, from x_at on and x_step apart,
+ * become those of the output from y_at on and y_step apart. */
+typedef struct cvy_channel_copy {
+  int number; /* from 1 on; 0: of another kind of layer */
+  cvy_node x;
+  int count, x_at, x_step, y_at, y_step;
+} cvy_channel_copy;
+/* *copy: {0}, or one of the layer's copies. Makes it the next one; false: there is none. The last one has the output's
+ * last channel. */
+bool cvy_layer_next_copy(const cvy_net *net, int layer, cvy_channel_copy *copy);
 
 /* Equal kinds, outputs and windows: with equal inputs the layers are the same operation but for numbers that do not
  * change its work. */

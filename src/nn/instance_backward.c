@@ -133,19 +133,30 @@ static cvy_status backward_activation(cvy_instance *i, const cvy_unit *u, cvy_ac
                                  cvy_gradient_of(i, u->y), cvy_gradient_of(i, u->x[0]), u->dx[0] == CVY_GRADIENT_ADD);
 }
 
-static cvy_status backward_concat(cvy_instance *i, const cvy_unit *u, const cvy_pass *pass) {
+/* Channels of x that the copy does not take have no gradient from it. */
+static cvy_status backward_channels(cvy_instance *i, const cvy_unit *u, const cvy_pass *pass) {
+  cvy_status status = CVY_OK;
   if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
   const cvy_shape *const x = &i->net->layers[u->x[0]].shape, *const y = &i->net->layers[u->y].shape;
-  return cvy_channels_copy(i->channels, i->queue,
-                           &(cvy_channels_call){.rows = cvy_node_rows(i, u->y, pass->n),
-                                                .count = x->c,
-                                                .fill = x->pitch - x->c,
-                                                .x = cvy_gradient_of(i, u->y),
-                                                .y = cvy_gradient_of(i, u->x[0]),
-                                                .x_pitch = y->pitch,
-                                                .x_at = u->channel,
-                                                .y_pitch = x->pitch,
-                                                .accumulate = u->dx[0] == CVY_GRADIENT_ADD});
+  cvy_buffer *const dx = cvy_gradient_of(i, u->x[0]);
+  const bool whole = u->copy.count == x->c;
+  if (!whole && u->dx[0] == CVY_GRADIENT_WRITE)
+    CVY_TRY(cvy_buffer_fill(i->queue, dx, 0, cvy_node_elems(i, u->x[0], pass->n) * sizeof(float), 0));
+  CVY_TRY(cvy_channels_copy(i->channels, i->queue,
+                            &(cvy_channels_call){.rows = cvy_node_rows(i, u->y, pass->n),
+                                                 .count = u->copy.count,
+                                                 .fill = whole ? x->pitch - x->c : 0,
+                                                 .x = cvy_gradient_of(i, u->y),
+                                                 .y = dx,
+                                                 .x_pitch = y->pitch,
+                                                 .x_at = u->copy.y_at,
+                                                 .x_step = u->copy.y_step,
+                                                 .y_pitch = x->pitch,
+                                                 .y_at = u->copy.x_at,
+                                                 .y_step = u->copy.x_step,
+                                                 .accumulate = u->dx[0] == CVY_GRADIENT_ADD}));
+fail:
+  return status;
 }
 
 static cvy_status backward_pool(cvy_instance *i, const cvy_unit *u, cvy_pool2d *op, const cvy_pass *pass) {
@@ -182,7 +193,7 @@ static cvy_status backward_unit(cvy_instance *i, int unit, const cvy_pass *pass)
     case CVY_UNIT_ADD: return backward_add(i, u, op->broadcast, pass);
     case CVY_UNIT_MUL: return backward_mul(i, u, op->broadcast, pass);
     case CVY_UNIT_ACTIVATION: return backward_activation(i, u, op->activation, pass);
-    case CVY_UNIT_CONCAT: return backward_concat(i, u, pass);
+    case CVY_UNIT_CHANNELS: return backward_channels(i, u, pass);
     case CVY_UNIT_DROPOUT:
       if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
       return cvy_dropout_run(op->dropout, i->queue, pass->n, pass->samples, pass->epoch, cvy_gradient_of(i, u->y),

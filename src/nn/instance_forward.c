@@ -96,18 +96,21 @@ static cvy_status forward_dropout(cvy_instance *i, const cvy_unit *u, cvy_dropou
   return cvy_buffer_copy(i->queue, x, 0, y, 0, cvy_node_elems(i, u->y, pass->n) * sizeof(float));
 }
 
-/* The last unit also fills the padding. */
-static cvy_status forward_concat(cvy_instance *i, const cvy_unit *u, const cvy_pass *pass) {
+/* The last unit of the layer also fills the padding. */
+static cvy_status forward_channels(cvy_instance *i, const cvy_unit *u, const cvy_pass *pass) {
   const cvy_shape *const x = &i->net->layers[u->x[0]].shape, *const y = &i->net->layers[u->y].shape;
   return cvy_channels_copy(i->channels, i->queue,
                            &(cvy_channels_call){.rows = cvy_node_rows(i, u->y, pass->n),
-                                                .count = x->c,
+                                                .count = u->copy.count,
                                                 .fill = u->more ? 0 : y->pitch - y->c,
                                                 .x = cvy_value_of(i, u->x[0]),
                                                 .y = cvy_value_of(i, u->y),
                                                 .x_pitch = x->pitch,
+                                                .x_at = u->copy.x_at,
+                                                .x_step = u->copy.x_step,
                                                 .y_pitch = y->pitch,
-                                                .y_at = u->channel});
+                                                .y_at = u->copy.y_at,
+                                                .y_step = u->copy.y_step});
 }
 
 static cvy_status forward_unit(cvy_instance *i, int unit, const cvy_pass *pass, bool training) {
@@ -135,7 +138,7 @@ static cvy_status forward_unit(cvy_instance *i, int unit, const cvy_pass *pass, 
       return cvy_eltwise_add(i->eltwise, i->queue, n_elems, x, cvy_value_of(i, u->x[1]), y, u->relu);
     case CVY_UNIT_ACTIVATION:
       return cvy_activation_forward(op->activation, i->queue, cvy_node_rows(i, u->y, pass->n), x, y);
-    case CVY_UNIT_CONCAT: return forward_concat(i, u, pass);
+    case CVY_UNIT_CHANNELS: return forward_channels(i, u, pass);
     case CVY_UNIT_DROPOUT: return forward_dropout(i, u, op->dropout, pass, training);
     case CVY_UNIT_SOFTMAX: return cvy_softmax_forward(op->softmax, i->queue, pass->n * shape->h * shape->w, x, y);
   }

@@ -117,7 +117,7 @@ static cvy_status make_op(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit
       break;
     case CVY_UNIT_SOFTMAX: CVY_TRY(cvy_softmax_create(i->device, l->shape.c, l->shape.pitch, &op->softmax)); break;
     case CVY_UNIT_ACTIVATION: CVY_TRY(make_activation(i, unit, op)); break;
-    case CVY_UNIT_CONCAT:
+    case CVY_UNIT_CHANNELS:
       if (!i->channels) CVY_TRY(cvy_channels_create(i->device, &i->channels));
       break;
     case CVY_UNIT_ADD:

@@ -18,7 +18,7 @@
 #include "src/ops/pool2d.h"
 #include "src/ops/softmax.h"
 
-/* Operation of a unit: the one of its kind; relu, concat, and add and mul of equal shapes use the instance's. */
+/* Operation of a unit: the one of its kind; relu, channels, and add and mul of equal shapes use the instance's. */
 typedef struct cvy_unit_op {
   cvy_conv2d *conv2d;
   cvy_batchnorm *batchnorm;
@@ -45,7 +45,7 @@ struct cvy_instance {
   cvy_plan *plan;
   cvy_unit_op *ops; /* one per unit */
   cvy_eltwise *eltwise;
-  cvy_channels *channels; /* NULL: nothing is concatenated */
+  cvy_channels *channels; /* NULL: no channels are copied */
   cvy_softmax_xent *xent;
   bool drops;             /* training draws numbers */
   bool late;              /* the plan's steps run: values are where they find them */

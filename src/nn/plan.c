@@ -24,7 +24,9 @@ cvy_status cvy_plan_create(const cvy_net *net, const cvy_plan_params *params, cv
   cvy_plan *const plan = p.plan = cvy_calloc(1, sizeof *plan);
   CVY_REQUIRE(plan, CVY_E_MEMORY, "out of host memory");
   plan->n_nodes = net->n_layers;
-  const size_t units = n + (size_t)net->n_concat_inputs;
+  size_t units = n;
+  for (int i = 0; i < net->n_layers; i++)
+    for (cvy_channel_copy copy = {0}; cvy_layer_next_copy(net, i, &copy);) units++;
   plan->units = cvy_calloc(units, sizeof *plan->units);
   plan->steps = cvy_calloc(2 * units, sizeof *plan->steps);
   /* a layer has at most: value twice, gradient, statistics twice, saved, affine, scratch */

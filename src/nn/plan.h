@@ -3,7 +3,7 @@
  * needed, tests look at plans.
  *
  * Units. Layers become units in the order in which they can run: conv2d, batchnorm, pool, linear, softmax, relu, add,
- * activation, concat, mul, dropout, convpool. A concat is one unit per input, which copies that input's channels.
+ * activation, channels, mul, dropout, convpool. A concat, slice or shuffle is one channels unit for each of its copies.
  *   conv2d → batchnorm      are two units; the convolution's epilogue gives the batchnorm its statistics
  *   batchnorm → activation  (the only consumer; cvy_batchnorm_takes): one batchnorm unit
  *   batchnorm → add → relu  (each the only consumer of the one before; add, relu may be missing; both summands of one
@@ -48,7 +48,7 @@ typedef enum cvy_unit_kind {
   CVY_UNIT_SOFTMAX,
   CVY_UNIT_CONVPOOL,
   CVY_UNIT_ACTIVATION,
-  CVY_UNIT_CONCAT,
+  CVY_UNIT_CHANNELS,
   CVY_UNIT_MUL,
   CVY_UNIT_DROPOUT
 } cvy_unit_kind;
@@ -72,21 +72,21 @@ typedef struct cvy_unit {
   int stats_again; /* storage: conv2d that runs again writes it, no unit reads it; -1 none */
   int saved;       /* storage: batchnorm, training; -1 none */
   cvy_gradient_mode dx[2];
-  bool deferred;    /* batchnorm: its y has no storage */
-  int affine;       /* storage: of a deferred batchnorm; -1 none */
-  int behind;       /* conv2d: the unit of the deferred batchnorm in front of it; -1 none */
-  bool behind_relu; /* that one's ReLU */
-  cvy_node source;  /* conv2d: the node whose value it reads: x[0], or the input of the batchnorm in front */
-  int mask;         /* storage: convpool, training; -1 none */
-  bool frozen;      /* its own parameters are not trained; a batchnorm then uses its running values */
-  bool fixed;       /* batchnorm: it uses its running values, its parameters may be trained */
-  bool cancels;     /* conv2d, linear: its bias meets the batch's mean right behind it, and has the gradient 0 */
-  bool no_backward; /* neither it nor any unit in front of it is trained: backward leaves it out */
-  int scratch;      /* storage: dx of an operation that only overwrites; -1 none */
-  bool spread;      /* add, mul: x[1] is C x 1 x 1 and meets all positions of x[0] */
-  int channel;      /* concat: of y, that the first one of x[0] becomes */
-  bool more;        /* concat: units of further inputs follow; y is not whole yet */
-  bool again;       /* recompute: it runs a second time */
+  bool deferred;         /* batchnorm: its y has no storage */
+  int affine;            /* storage: of a deferred batchnorm; -1 none */
+  int behind;            /* conv2d: the unit of the deferred batchnorm in front of it; -1 none */
+  bool behind_relu;      /* that one's ReLU */
+  cvy_node source;       /* conv2d: the node whose value it reads: x[0], or the input of the batchnorm in front */
+  int mask;              /* storage: convpool, training; -1 none */
+  bool frozen;           /* its own parameters are not trained; a batchnorm then uses its running values */
+  bool fixed;            /* batchnorm: it uses its running values, its parameters may be trained */
+  bool cancels;          /* conv2d, linear: its bias meets the batch's mean right behind it, and has the gradient 0 */
+  bool no_backward;      /* neither it nor any unit in front of it is trained: backward leaves it out */
+  int scratch;           /* storage: dx of an operation that only overwrites; -1 none */
+  bool spread;           /* add, mul: x[1] is C x 1 x 1 and meets all positions of x[0] */
+  cvy_channel_copy copy; /* channels */
+  bool more;             /* channels: units of the layer's further copies follow; y is not whole yet */
+  bool again;            /* recompute: it runs a second time */
 } cvy_unit;
 
 /* A step of training behind the loss. */

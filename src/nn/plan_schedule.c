@@ -146,7 +146,7 @@ static void make_value(cvy_planner *p, int u, int time, int *value) {
   } else if (over >= 0) {
     value[unit->y] = value[over];
     plan->storages[value[over]].last = last;
-  } else if (unit->channel == 0) { /* a concat's later units have it */
+  } else if (unit->copy.number <= 1) { /* the layer's later copies have it */
     value[unit->y] = value_storage(p, unit->y, time, last);
   }
 }
@@ -239,7 +239,7 @@ static void backward_unit(cvy_planner *p, int u) {
     case CVY_UNIT_CONV2D:
     case CVY_UNIT_CONVPOOL:
     case CVY_UNIT_LINEAR:
-    case CVY_UNIT_CONCAT:
+    case CVY_UNIT_CHANNELS:
     case CVY_UNIT_POOL: unit->dx[0] = contribute(p, unit->x[0], time, false, dy); break;
     case CVY_UNIT_ACTIVATION:
     case CVY_UNIT_DROPOUT:

@@ -35,7 +35,7 @@ static void weigh(const cvy_planner *p, size_t *made, size_t *across, int *last_
   }
   for (int u = 0; u < plan->n_units; u++) {
     const cvy_unit *const unit = &plan->units[u];
-    made[u] = unit->deferred || unit->channel > 0 ? 0 : plan->storages[plan->value[unit->y]].size_bytes;
+    made[u] = unit->deferred || unit->copy.number > 1 ? 0 : plan->storages[plan->value[unit->y]].size_bytes;
     for (int v = u + 1; made[u] > 0 && v <= last_reader[unit->y]; v++) across[v] += made[u];
   }
   for (int u = 1; u < plan->n_units; u++)

@@ -44,7 +44,9 @@ static cvy_unit_kind unit_kind(cvy_layer_kind kind) {
     case CVY_LAYER_LINEAR: return CVY_UNIT_LINEAR;
     case CVY_LAYER_SOFTMAX: return CVY_UNIT_SOFTMAX;
     case CVY_LAYER_ACTIVATION: return CVY_UNIT_ACTIVATION;
-    case CVY_LAYER_CONCAT: return CVY_UNIT_CONCAT;
+    case CVY_LAYER_CONCAT:
+    case CVY_LAYER_SLICE:
+    case CVY_LAYER_SHUFFLE: return CVY_UNIT_CHANNELS;
     case CVY_LAYER_MUL: return CVY_UNIT_MUL;
     case CVY_LAYER_DROPOUT: return CVY_UNIT_DROPOUT;
     case CVY_LAYER_INPUT: break;
@@ -162,18 +164,18 @@ static cvy_unit make_unit(const cvy_planner *p, int layer) {
   return u;
 }
 
-/* `first`: its unit for the first input. */
-static void add_concat(cvy_planner *p, const cvy_unit *first) {
-  int n;
-  const cvy_node *const inputs = cvy_layer_inputs(p->net, first->layer, &n);
-  for (int k = 0, channel = 0; k < n; channel += p->net->layers[inputs[k++]].shape.c) {
+/* A unit for each copy of channels. */
+static void add_copies(cvy_planner *p, const cvy_unit *first) {
+  cvy_channel_copy copy = {0};
+  while (cvy_layer_next_copy(p->net, first->layer, &copy)) {
     cvy_unit *const u = &p->plan->units[p->plan->n_units++];
     *u = *first;
-    u->x[0] = u->source = inputs[k];
+    u->x[0] = u->source = copy.x;
     u->x[1] = -1;
-    u->channel = channel;
-    u->more = k + 1 < n;
+    u->copy = copy;
+    u->more = true;
   }
+  p->plan->units[p->plan->n_units - 1].more = false;
 }
 
 /* A unit runs at its last layer's place in the order: all its inputs exist then. */
@@ -196,7 +198,7 @@ static cvy_status make_units(cvy_planner *p) {
   }
   for (int i = 1; i < n; i++) {
     if (!is_end[i]) continue;
-    if (ends_at[i].kind == CVY_UNIT_CONCAT) add_concat(p, &ends_at[i]);
+    if (ends_at[i].kind == CVY_UNIT_CHANNELS) add_copies(p, &ends_at[i]);
     else plan->units[plan->n_units++] = ends_at[i];
   }
 fail:

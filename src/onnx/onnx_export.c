@@ -222,13 +222,20 @@ static const char *param(export_state *ex, int i) {
   return param_of(ex, p, p->rank, dims);
 }
 
+/* A tensor of n whole numbers, called `name` and `end`. */
+static const char *wholes(export_state *ex, const char *name, const char *end, int n, const int64_t *numbers) {
+  const char *const all = text_of(ex, name, end);
+  int64_t *const copy = keep(ex, (size_t)n * sizeof *copy);
+  if (ex->failed) return "";
+  memcpy(copy, numbers, (size_t)n * sizeof *copy);
+  (void)add_tensor(ex, all, CVY_ONNX_INT64, 1, (const int64_t[]){n}, copy, (size_t)n * sizeof *copy);
+  return all;
+}
+
 /* The tensor `name` with these 1 to 4 dimensions, by a Reshape. */
 static const char *shaped(export_state *ex, const char *name, int rank, const int64_t *wanted) {
-  const char *const shape = text_of(ex, name, "_shape"), *const out = text_of(ex, name, "_shaped");
-  int64_t *const dims = keep(ex, 4 * sizeof *dims);
+  const char *const shape = wholes(ex, name, "_shape", rank, wanted), *const out = text_of(ex, name, "_shaped");
   if (ex->failed) return "";
-  memcpy(dims, wanted, (size_t)rank * sizeof *dims);
-  (void)add_tensor(ex, shape, CVY_ONNX_INT64, 1, (const int64_t[]){rank}, dims, (size_t)rank * sizeof *dims);
   (void)add_node(ex, "Reshape", out, (const char *const[]){name, shape, NULL}, out);
   return out;
 }
@@ -279,13 +286,11 @@ static const char *as_flat(export_state *ex, int i) {
 }
 static const char *as_pictures(export_state *ex, int i) {
   if (!ex->flat[i]) return ex->names[i];
-  const char *const name = text_of(ex, ex->names[i], "_pictures"), *const shape = text_of(ex, name, "_shape");
+  const char *const name = text_of(ex, ex->names[i], "_pictures");
   if (ex->other[i]) return name;
   ex->other[i] = true;
-  int64_t *const dims = keep(ex, 4 * sizeof *dims);
+  const char *const shape = wholes(ex, name, "_shape", 4, (const int64_t[]){0, ex->net->layers[i].shape.c, 1, 1});
   if (ex->failed) return "";
-  memcpy(dims, (const int64_t[]){0, ex->net->layers[i].shape.c, 1, 1}, 4 * sizeof *dims);
-  (void)add_tensor(ex, shape, CVY_ONNX_INT64, 1, (const int64_t[]){4}, dims, 4 * sizeof *dims);
   (void)add_node(ex, "Reshape", name, (const char *const[]){ex->names[i], shape, NULL}, name);
   return name;
 }
@@ -381,6 +386,34 @@ static void add_concat(export_state *ex, const char *name, int i) {
   add_int(ex, add_node(ex, "Concat", name, in, ex->names[i]), "axis", 1);
 }
 
+static void add_slice(export_state *ex, const cvy_layer *l, const char *name, int i) {
+  const char *const out = ex->names[i];
+  const int64_t first = l->first, end = l->first + (int64_t)(l->shape.c - 1) * l->step + 1, axis = 1, step = l->step;
+  const char *const in[] = {ex->names[l->input[0]],
+                            wholes(ex, out, "_starts", 1, &first),
+                            wholes(ex, out, "_ends", 1, &end),
+                            wholes(ex, out, "_axes", 1, &axis),
+                            wholes(ex, out, "_steps", 1, &step),
+                            NULL};
+  if (!ex->failed) (void)add_node(ex, "Slice", name, in, out);
+}
+
+/* Groups and the channels of one, as two dimensions, change places. */
+static void add_shuffle(export_state *ex, const cvy_layer *l, const char *name, int i) {
+  const char *const out = ex->names[i], *const x = as_pictures(ex, l->input[0]),
+                    *const apart = text_of(ex, out, "_groups"), *const swapped = text_of(ex, out, "_swapped");
+  const int64_t groups[5] = {0, l->groups, l->shape.c / l->groups, l->shape.h, l->shape.w},
+                pictures[4] = {0, l->shape.c, l->shape.h, l->shape.w};
+  const char *const to_groups = wholes(ex, apart, "_shape", 5, groups), *const back =
+                                                                            wholes(ex, out, "_shape", 4, pictures);
+  if (ex->failed) return;
+  ex->flat[i] = false;
+  (void)add_node(ex, "Reshape", apart, (const char *const[]){x, to_groups, NULL}, apart);
+  add_ints(ex, add_node(ex, "Transpose", swapped, (const char *const[]){apart, NULL}, swapped), "perm", 5,
+           (const int64_t[]){0, 2, 1, 3, 4});
+  (void)add_node(ex, "Reshape", name, (const char *const[]){swapped, back, NULL}, out);
+}
+
 /* Multiplies each channel by a number, or adds one: no product of filters in the file either. */
 static bool is_by_channel(const export_state *ex, const cvy_layer *l) {
   const cvy_param *const weight = &ex->net->layout.params[l->param[0]];
@@ -448,6 +481,8 @@ static void add_layer(export_state *ex, int i) {
     case CVY_LAYER_ADD: add_pair(ex, "Add", l, name, i); break;
     case CVY_LAYER_MUL: add_pair(ex, "Mul", l, name, i); break;
     case CVY_LAYER_CONCAT: add_concat(ex, name, i); break;
+    case CVY_LAYER_SLICE: add_slice(ex, l, name, i); break;
+    case CVY_LAYER_SHUFFLE: add_shuffle(ex, l, name, i); break;
     case CVY_LAYER_DROPOUT: { /* in inference form */
       const char *const in[] = {ex->names[x], one_number(ex, out, "_ratio", l->drop), NULL};
       (void)add_node(ex, "Dropout", name, in, out);

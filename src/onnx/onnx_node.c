@@ -60,6 +60,12 @@ value *cvy_onnx_node_input(state *im, size_t i) {
     cvy_onnx_refuse(im, "a Pad is before it; only supported before Conv, AveragePool and MaxPool");
     return NULL;
   }
+  if (v->kind == CVY_ONNX_GROUPS) {
+    cvy_onnx_refuse(im,
+                    "a Reshape into groups of channels is before it; only supported before the Transpose and the "
+                    "Reshape of a channel shuffle");
+    return NULL;
+  }
   if ((v->kind == CVY_ONNX_FORMULA || v->kind == CVY_ONNX_CHANNELS) && !v->make(im, v)) return NULL;
   return v->kind == CVY_ONNX_BAD ? NULL : v;
 }
@@ -130,12 +136,21 @@ int cvy_onnx_axes(state *im, int64_t *axes) {
   return v ? cvy_onnx_wholes_of(v, axes) : -1;
 }
 
-value *cvy_onnx_output(const state *im) {
-  return im->node->n_output && *im->node->output[0] ? cvy_onnx_find(im, im->node->output[0]) : NULL;
+static value *output_at(const state *im, size_t k) {
+  return k < im->node->n_output && *im->node->output[k] ? cvy_onnx_find(im, im->node->output[k]) : NULL;
 }
 
-void cvy_onnx_make(state *im, cvy_node node, bool flat) {
-  value *const out = cvy_onnx_output(im);
+value *cvy_onnx_output(const state *im) { return output_at(im, 0); }
+
+value *cvy_onnx_needed_output(const state *im, size_t k) {
+  value *const out = output_at(im, k);
+  return out && out->needed ? out : NULL;
+}
+
+void cvy_onnx_make(state *im, cvy_node node, bool flat) { cvy_onnx_make_output(im, 0, node, flat); }
+
+void cvy_onnx_make_output(state *im, size_t k, cvy_node node, bool flat) {
+  value *const out = output_at(im, k);
   if (node < 0) {
     cvy_log_error("%s: that was node '%.100s' (%.60s)", im->file->path, cvy_onnx_node_name(im->node),
                   im->node->op_type);
@@ -185,16 +200,15 @@ void cvy_onnx_make_whole(state *im, const int64_t *numbers_of, int n) {
 
 bool cvy_onnx_one_output(state *im) {
   for (size_t k = 1; k < im->node->n_output; k++) {
-    const value *const v = *im->node->output[k] ? cvy_onnx_find(im, im->node->output[k]) : NULL;
-    if (v && v->needed)
-      return cvy_onnx_refuse(im, "its output %zu, '%.100s', is read: the first alone is made", k, v->name);
+    const value *const v = cvy_onnx_needed_output(im, k);
+    if (v) return cvy_onnx_refuse(im, "its output %zu, '%.100s', is read: the first alone is made", k, v->name);
   }
   return true;
 }
 
 bool cvy_onnx_of_samples(const value *v) {
-  return v->kind == CVY_ONNX_NODE || v->kind == CVY_ONNX_PADDED || v->kind == CVY_ONNX_FORMULA ||
-         v->kind == CVY_ONNX_CHANNELS;
+  return v->kind == CVY_ONNX_NODE || v->kind == CVY_ONNX_PADDED || v->kind == CVY_ONNX_GROUPS ||
+         v->kind == CVY_ONNX_FORMULA || v->kind == CVY_ONNX_CHANNELS;
 }
 
 const int64_t *cvy_onnx_dims_of(const value *v, int *n) {

@@ -32,6 +32,10 @@ cvy_onnx_value *cvy_onnx_output(const cvy_onnx_import_state *im);
 /* The node's first output is this layer. A layer that the builder has refused, with its own message, ends the
  * import. */
 void cvy_onnx_make(cvy_onnx_import_state *im, cvy_node node, bool flat);
+/* The same of output k. */
+void cvy_onnx_make_output(cvy_onnx_import_state *im, size_t k, cvy_node node, bool flat);
+/* Output k if the network needs it, else NULL. */
+cvy_onnx_value *cvy_onnx_needed_output(const cvy_onnx_import_state *im, size_t k);
 /* The first output is another name of v. */
 void cvy_onnx_same_as(cvy_onnx_import_state *im, const cvy_onnx_value *v);
 /* Which of `rank` dimensions an axis means, counted from either end, -1 being the last; -1: none. Pure. */

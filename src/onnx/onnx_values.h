@@ -18,6 +18,7 @@ typedef enum cvy_onnx_kind {
   CVY_ONNX_BAD,      /* its node was refused, or depends on one that was */
   CVY_ONNX_NODE,     /* a tensor of samples */
   CVY_ONNX_PADDED,   /* one with zeros around the pictures, which the node that reads it puts there */
+  CVY_ONNX_GROUPS,   /* one whose channels are two dimensions, groups and channels of one: of a channel shuffle */
   CVY_ONNX_FORMULA,  /* a number of each number of a tensor of samples; it becomes a layer when a node needs it */
   CVY_ONNX_CHANNELS, /* one with each channel times a number, plus a number; likewise */
   CVY_ONNX_TENSOR,   /* numbers of the file */
@@ -59,7 +60,7 @@ typedef struct cvy_onnx_value {
   bool needed;   /* the output depends on it */
   int n_readers; /* nodes that need it */
   int reader;    /* the last of them */
-  cvy_node node; /* NODE, PADDED; CHANNELS: in front of them */
+  cvy_node node; /* NODE, PADDED, GROUPS; CHANNELS: in front of them */
   bool flat;     /* of samples: (samples, values) instead of (samples, channels, rows, columns) */
   bool last;     /* of samples: channels come behind rows and columns; with flat, so lie the values */
   bool sole;     /* NODE, CHANNELS: one node reads it, and nothing else its layer */
@@ -74,6 +75,8 @@ typedef struct cvy_onnx_value {
   int n_view;                        /* TENSOR: dimensions that nodes gave it, before it is swapped; 0: its own */
   int64_t view[CVY_ONNX_WHOLE_MOST]; /* these */
   int pad[4];                        /* PADDED: rows above, columns left, rows below, columns right; else 0 */
+  int groups;                        /* GROUPS: how many */
+  bool swapped;                      /* GROUPS: the channels of one come before the groups */
   /* FORMULA, CHANNELS: the value becomes a layer, and a NODE; false: the node is refused, or the import fails */
   bool (*make)(struct cvy_onnx_import_state *im, struct cvy_onnx_value *v);
   struct cvy_onnx_formula *formula;   /* FORMULA */

@@ -40,6 +40,8 @@ CHECK_TEST(shapes) {
   shape_is(net, cvy_net_mul(net, one, a), 17, 17, 7);
   shape_is(net, cvy_net_add(net, a, one), 17, 17, 7);
   shape_is(net, cvy_net_concat(net, (const cvy_node[]){a, a, a}, 3), 51, 17, 7);
+  shape_is(net, cvy_net_slice(net, a, 1, 8, 2), 8, 17, 7);
+  shape_is(net, cvy_net_shuffle(net, a, 17), 17, 17, 7);
   shape_is(net, cvy_net_activation(net, a, CVY_ACTIVATION_CLIP, -HUGE_VALF, 6), 17, 17, 7);
   assert_int_equal(cvy_net_dropout(net, a, 0), a);
   shape_is(net, cvy_net_dropout(net, a, 0.5f), 17, 17, 7);
@@ -123,6 +125,12 @@ static cvy_node no_nodes(cvy_net *n, cvy_node x) { return cvy_net_concat(n, &x, 
 static cvy_node bad_concat(cvy_net *n, cvy_node x) {
   return cvy_net_concat(n, (const cvy_node[]){x, cvy_net_global_avgpool(n, x)}, 2);
 }
+static cvy_node bad_slice(cvy_net *n, cvy_node x) {
+  return cvy_net_slice(n, cvy_net_conv2d(n, x, "c", &(cvy_conv2d_spec){.filters = 6, .kernel = {1, 1}}), 1, 3, 3);
+}
+static cvy_node bad_shuffle(cvy_net *n, cvy_node x) {
+  return cvy_net_shuffle(n, cvy_net_conv2d(n, x, "c", &(cvy_conv2d_spec){.filters = 6, .kernel = {1, 1}}), 4);
+}
 static cvy_node bad_part(cvy_net *n, cvy_node x) { return cvy_net_concat(n, (const cvy_node[]){x, 999}, 2); }
 static cvy_node no_outputs(cvy_net *n, cvy_node x) { return cvy_net_linear(n, x, "w", 0, false); }
 static cvy_node huge_weights(cvy_net *n, cvy_node x) {
@@ -171,6 +179,8 @@ CHECK_TEST(errors) {
       {bad_drop, "p 1:"},
       {no_nodes, "0 nodes"},
       {bad_concat, "height and width must be equal"},
+      {bad_slice, "slice: 3 channels from 1 on in steps of 3, of the 6 of conv2d 'c': must lie inside"},
+      {bad_shuffle, "shuffle: 4 groups of the 6 channels of conv2d 'c': must divide them"},
       {bad_part, "does not exist"},
       {no_outputs, "0 outputs"},
       {huge_weights, "2^31"},

@@ -136,7 +136,7 @@ static void paper_forward(paper *m, const cvy_unit *u, int number, bool inferenc
   const int stats = m->late ? u->stats_again : u->stats;
   if (u->spread && value_at(m, u->y) == value_at(m, u->x[1]))
     check_fail(m->d, "unit %d: the output is larger than the input that it takes over", number);
-  if (u->channel > 0) read_value(m, u->y); /* what the concat's units before wrote is still there */
+  if (u->copy.number > 1) read_value(m, u->y); /* what the layer's copies before wrote is still there */
   if (u->deferred) {
     assert_int_equal(m->plan->value[u->y], -1);
     paper_write(m, u->affine, AFFINE + number);
@@ -208,7 +208,7 @@ static void paper_backward(paper *m, const cvy_net *net, const cvy_unit *u, int 
         if (dx != dy || dy_is_gone || contributions[x])
           check_fail(m->d, "time %d: gradient of %d cannot be made in place", m->time, x);
         if (u->kind == CVY_UNIT_CONV2D || u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_POOL ||
-            u->kind == CVY_UNIT_CONCAT || (k == 1 && u->spread))
+            u->kind == CVY_UNIT_CHANNELS || (k == 1 && u->spread))
           check_fail(m->d, "unit %d is not elementwise", number);
         dy_is_gone = u->kind != CVY_UNIT_ADD;
         paper_write(m, dx, after);

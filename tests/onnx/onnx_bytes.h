@@ -120,7 +120,8 @@ static inline void put_op(bytes *graph, const char *op, const char *inputs, cons
   char words[256];
   snprintf(words, sizeof words, "%s", inputs);
   for (char *w = strtok(words, " "); w; w = strtok(NULL, " ")) put_text(&n, 1, strcmp(w, "-") ? w : "");
-  put_text(&n, 2, out);
+  snprintf(words, sizeof words, "%s", out);
+  for (char *w = strtok(words, " "); w; w = strtok(NULL, " ")) put_text(&n, 2, w);
   put_text(&n, 3, out);
   put_text(&n, 4, op);
   snprintf(words, sizeof words, "%s", attributes);

@@ -468,7 +468,7 @@ CHECK_TEST(demands) {
       {"MaxPool", "x", "kernel=2,2", "its attribute 'kernel' is unknown: this operator has auto_pad dilations"},
       {"Gelu", "x", "", "opset 20 has it first, the file is of opset 17"},
       {"Conv", "x x", "", "the filters, 'x', is computed; expected an initialiser"},
-      {"Slice", "x one one", "", "its input 'x' is computed from the pictures"},
+      {"Gather", "x one", "", "its input 'x' is computed from the pictures"},
   };
   if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

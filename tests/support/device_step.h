@@ -171,13 +171,16 @@ static double l2_distance(const float *got, const double *want, size_t n) {
 
 /* A batchnorm that reads the layer takes away what its bias (or, behind a batchnorm, gamma and beta) does: the true
  * gradient is (nearly) 0, and what is left is rounding of terms that cancel. */
+static bool moves_channels(cvy_layer_kind kind) {
+  return kind == CVY_LAYER_CONCAT || kind == CVY_LAYER_SLICE || kind == CVY_LAYER_SHUFFLE;
+}
 static bool meets_norm(const step *s, int node) {
   for (int i = 0; i < s->net->n_layers; i++) {
     int n;
     const cvy_node *const inputs = cvy_layer_inputs(s->net, i, &n);
     for (int k = 0; k < n; k++)
       if (inputs[k] == node && (s->net->layers[i].kind == CVY_LAYER_BATCHNORM ||
-                                (s->net->layers[i].kind == CVY_LAYER_CONCAT && meets_norm(s, i))))
+                                (moves_channels(s->net->layers[i].kind) && meets_norm(s, i))))
         return true;
   }
   return false;

@@ -87,6 +87,25 @@ static void concat(step *s, int i, double *y, const double *dy) {
   }
 }
 
+/* The channel of the input that a slice or shuffle takes channel c from. */
+static int channel_from(const cvy_layer *l, int c) {
+  return l->kind == CVY_LAYER_SLICE ? l->first + c * l->step : c % l->groups * (l->shape.c / l->groups) + c / l->groups;
+}
+
+/* Forward to y, where that is not NULL; backward: dy to the input's gradient. */
+static void move_channels(step *s, int i, double *y, const double *dy) {
+  const cvy_layer *const l = &s->net->layers[i];
+  const int x = l->input[0];
+  const size_t c = (size_t)l->shape.c, from = (size_t)s->net->layers[x].shape.c;
+  double *const dx = check_doubles(s->d, node_elems(s, x));
+  for (size_t e = 0; e < node_elems(s, i); e++) {
+    const size_t at = e / c * from + (size_t)channel_from(l, (int)(e % c));
+    if (y) y[e] = s->value[x][at];
+    else dx[at] = dy[e];
+  }
+  if (!y) add_gradient(s, x, dx);
+}
+
 /* Of an add or mul, whose inputs may be one value per channel: forward to y, or backward from dy. */
 static void pair(step *s, int i, double *y, const double *dy) {
   const cvy_layer *const l = &s->net->layers[i];
@@ -186,6 +205,8 @@ static void forward_layer(step *s, int i, bool training) {
     }
     case CVY_LAYER_ACTIVATION: ref_activation(&l->activation, node_elems(s, i), x, y); break;
     case CVY_LAYER_CONCAT: concat(s, i, y, NULL); break;
+    case CVY_LAYER_SLICE:
+    case CVY_LAYER_SHUFFLE: move_channels(s, i, y, NULL); break;
     case CVY_LAYER_DROPOUT:
       if (training) drop(s, i, x, y);
       else memcpy(y, x, node_elems(s, i) * sizeof *y);
@@ -244,6 +265,8 @@ static void backward_layer(step *s, int i) {
       ref_activation_backward(&l->activation, node_elems(s, i), cvy_activation_keeps_x(&l->activation) ? x : y, dy, dx);
       break;
     case CVY_LAYER_CONCAT: concat(s, i, NULL, dy); return;
+    case CVY_LAYER_SLICE:
+    case CVY_LAYER_SHUFFLE: move_channels(s, i, NULL, dy); return;
     case CVY_LAYER_DROPOUT: drop(s, i, dy, dx); break;
     case CVY_LAYER_SOFTMAX: ref_softmax_backward(s->n * l->shape.h * l->shape.w, l->shape.c, y, dy, dx); break;
     case CVY_LAYER_INPUT: break;

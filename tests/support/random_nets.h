@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Random networks: chains, residuals, branches that are added, multiplied or concatenated, in any order, with what may
+ * Random networks: chains, residuals, branches that are added, multiplied, concatenated or cut, in any order, with what may
  * stand between them. For the plan's test (on paper) and the step's (on devices). The same number gives the same
  * network. */
 #ifndef CVY_TESTS_SUPPORT_RANDOM_NETS_H
@@ -123,6 +123,20 @@ static int random_concat(random_net *g, int a) {
   return random_add(g, what, cvy_net_concat(g->net, nodes, n), a, -1);
 }
 
+/* Some of the channels, in steps or not, or all of them shuffled. */
+static int random_channels(random_net *g, int a) {
+  int s[3];
+  random_shape(g, a, s);
+  if (case_int(&g->r, 0, 1)) {
+    int groups = case_int(&g->r, 1, s[0]);
+    while (s[0] % groups) groups--;
+    return random_add(g, "shuffle", cvy_net_shuffle(g->net, g->nodes[a], groups), a, -1);
+  }
+  const int step = case_int(&g->r, 1, 3), first = case_int(&g->r, 0, s[0] - 1);
+  const int count = case_int(&g->r, 1, (s[0] - 1 - first) / step + 1);
+  return random_add(g, "slice", cvy_net_slice(g->net, g->nodes[a], first, count, step), a, -1);
+}
+
 /* A factor or summand of one value per channel, of the node itself. */
 static int random_squeeze(random_net *g, int a) {
   const int s = random_add(g, "mean", cvy_net_global_avgpool(g->net, g->nodes[a]), a, -1);
@@ -132,7 +146,7 @@ static int random_squeeze(random_net *g, int a) {
 }
 
 static int random_step(random_net *g, int a) {
-  switch (case_int(&g->r, 0, 13)) {
+  switch (case_int(&g->r, 0, 14)) {
     case 0:
     case 1:
     case 2: return random_conv(g, a);
@@ -146,6 +160,7 @@ static int random_step(random_net *g, int a) {
     case 10: return random_pair(g, a);
     case 11: return random_concat(g, a);
     case 12: return random_squeeze(g, a);
+    case 13: return random_channels(g, a);
     default: return random_add(g, "drop", cvy_net_dropout(g->net, g->nodes[a], 0.25f), a, -1);
   }
 }

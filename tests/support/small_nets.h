@@ -156,6 +156,20 @@ static cvy_node small_concat(cvy_net *n, cvy_node x) {
   return cvy_net_concat(n, (const cvy_node[]){cvy_net_add(n, z, a)}, 1);
 }
 
+/* As shufflenet: one half goes through a convolution, and both are shuffled by 2 groups; then by 10, every second channel
+ * twice, and a part that is read beside the whole. */
+static cvy_node small_shuffle(cvy_net *n, cvy_node x) {
+  x = cvy_net_conv2d(n, x, "in", &(cvy_conv2d_spec){.filters = 20, .kernel = {1, 1}});
+  const cvy_node a = cvy_net_slice(n, x, 0, 10, 1), b = cvy_net_slice(n, x, 10, 10, 0);
+  const cvy_node c = cvy_net_conv2d(n, b, "c", &(cvy_conv2d_spec){.filters = 10, .kernel = {3, 3}, .pad = {1, 1}});
+  const cvy_node d = cvy_net_relu(n, small_norm(n, c, "cn"));
+  const cvy_node y = cvy_net_shuffle(n, cvy_net_concat(n, (const cvy_node[]){a, d}, 2), 2);
+  const cvy_node z = cvy_net_shuffle(n, small_norm(n, y, "yn"), 10);
+  const cvy_node even = cvy_net_slice(n, z, 0, 10, 2), odd = cvy_net_slice(n, z, 3, 5, 3);
+  const cvy_node e = cvy_net_conv2d(n, odd, "e", &(cvy_conv2d_spec){.filters = 10, .kernel = {1, 1}});
+  return cvy_net_add(n, cvy_net_add(n, even, e), cvy_net_slice(n, z, 4, 10, 0));
+}
+
 /* As densenet: each layer reads all before it, and a batchnorm is added to a concat. */
 static cvy_node small_dense(cvy_net *n, cvy_node x) {
   cvy_node all[4] = {small_conv(n, x, "0")};
@@ -223,6 +237,7 @@ static const small_net small_nets[] = {{"usual", small_usual, 10, 0},
                                        {"activations", small_activations, 11, 0},
                                        {"clip", small_clip, 4, 0},
                                        {"concat", small_concat, 12, 0},
+                                       {"shuffle", small_shuffle, 18, 0},
                                        {"dense", small_dense, 18, 0},
                                        {"squeeze", small_squeeze, 12, 0},
                                        {"shifts", small_shifts, 13, 0},

@@ -29,6 +29,7 @@ typedef struct op {
   order order;                /* of samples */
   bool (*compute)(state *im); /* all inputs are known: tensors of the file, whole numbers; NULL: they cannot all be */
   void (*take)(state *im);    /* an input is of samples; NULL: none can be */
+  bool parts;                 /* it has any number of outputs */
   int since;                  /* the opset that has it first; 0: all that are read have it */
   /* Inputs that are tensors of the file, in words for messages; the first of them is the layer's weight. */
   const char *numbers[MOST_NUMBERS];
@@ -72,8 +73,9 @@ static const op ops[] = {
     {"Reshape", 2, 2, "allowzero", OWN, .compute = cvy_onnx_compute_reshape, .take = cvy_onnx_take_reshape},
     {"Shape", 1, 1, "end start", OWN, .compute = cvy_onnx_compute_shape, .take = cvy_onnx_take_shape},
     {"Sigmoid", 1, 1, "", EACH, .take = cvy_onnx_take_formula},
-    {"Slice", 3, 5, "", OWN, .compute = cvy_onnx_compute_slice},
+    {"Slice", 3, 5, "", OWN, .compute = cvy_onnx_compute_slice, .take = cvy_onnx_take_slice},
     {"Softmax", 1, 1, "axis", OWN, .take = cvy_onnx_take_softmax},
+    {"Split", 1, 2, "axis num_outputs split", OWN, .take = cvy_onnx_take_split, .parts = true},
     {"Squeeze", 1, 2, "axes", OWN, .compute = cvy_onnx_compute_squeeze, .take = cvy_onnx_take_squeeze},
     {"Sub", 2, 2, "", EACH, .compute = cvy_onnx_compute_arithmetic, .take = cvy_onnx_take_difference},
     {"Sum", 1, MANY, "", EACH, .take = cvy_onnx_take_sum},
@@ -121,7 +123,7 @@ static bool has_its_parts(state *im, const op *row) {
     if (!is_word_of(row->attributes, cvy_onnx_text(n->attribute[i]->name)))
       return cvy_onnx_refuse(im, "its attribute '%.60s' is unknown: this operator has %s",
                              cvy_onnx_text(n->attribute[i]->name), *row->attributes ? row->attributes : "none");
-  return cvy_onnx_one_output(im);
+  return row->parts || cvy_onnx_one_output(im);
 }
 
 /* Inputs that are to be tensors of the file are; false: refused, each of them that is not. */

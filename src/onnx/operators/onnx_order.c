@@ -8,7 +8,6 @@
 
 #include <onnx.pb-c.h>
 
-#include "src/base/mem.h"
 #include "src/onnx/onnx_node.h"
 #include "src/onnx/operators/onnx_rows.h"
 
@@ -110,6 +109,7 @@ static bool is_order_of(const state *im, const value *x, const int64_t *dims, co
  * another where there is one channel, or one pixel. */
 void cvy_onnx_take_reshape(state *im) {
   const value *const s = cvy_onnx_has_input(im, 1) ? cvy_onnx_node_input(im, 1) : NULL;
+  if (s && cvy_onnx_shape_groups(im, s)) return;
   const value *const x = !cvy_onnx_has_input(im, 1) || s ? cvy_onnx_samples(im, 0) : NULL;
   int64_t dims[CVY_ONNX_WHOLE_MOST];
   int shape[3];
@@ -130,7 +130,7 @@ void cvy_onnx_take_transpose(state *im) {
   const value *const v = cvy_onnx_operand(im, 0), *const x = v ? v : cvy_onnx_node_input(im, 0);
   int64_t perm[CVY_ONNX_WHOLE_MOST];
   const int n = cvy_onnx_wholes(im, "perm", perm, CVY_ONNX_WHOLE_MOST);
-  if (!x) return;
+  if (!x || cvy_onnx_swap_groups(im, perm, n)) return;
   const bool four = n == 4 && !x->flat, turns = four && !memcmp(perm, x->last ? to_front : to_back, sizeof to_front);
   if (turns || (four && !memcmp(perm, as_it_is, sizeof as_it_is))) view(im, x, false, x->last != turns);
   else
@@ -161,31 +161,4 @@ void cvy_onnx_take_shape(state *im) {
   const int64_t rows[2] = {CVY_ONNX_BATCH, (int64_t)shape[0] * shape[1] * shape[2]},
                 dims[4] = {CVY_ONNX_BATCH, shape[x->last ? 1 : 0], shape[x->last ? 2 : 1], shape[x->last ? 0 : 2]};
   cvy_onnx_make_whole(im, x->flat ? rows : dims, x->flat ? 2 : 4);
-}
-
-/* Of tensors of samples, along their channels. */
-void cvy_onnx_take_concat(state *im) {
-  const size_t n = im->node->n_input;
-  const int64_t axis = cvy_onnx_whole(im, "axis", INT64_MIN);
-  cvy_node *const nodes = cvy_calloc(n, sizeof *nodes);
-  bool good = nodes != NULL, flat = false, last = false;
-  if (!nodes) im->status = CVY_E_MEMORY;
-  for (size_t i = 0; i < n && good; i++) {
-    const value *const x = cvy_onnx_samples(im, i);
-    int shape[3];
-    good = x != NULL;
-    if (!good) break;
-    cvy_onnx_shape_of(im, x, shape);
-    if (i == 0) flat = x->flat, last = x->last;
-    if (x->flat != flat || x->last != last || (flat && (shape[1] > 1 || shape[2] > 1)) ||
-        !cvy_onnx_along_channels(x, axis))
-      good = cvy_onnx_refuse(im,
-                             "it joins tensors by something else than their channels (axis %" PRId64
-                             "); expected axis %d of equal numbers and orders of dimensions",
-                             axis, cvy_onnx_channel_axis(x));
-    nodes[i] = x->node;
-  }
-  im->last = last;
-  if (good) cvy_onnx_make(im, cvy_net_concat(im->net, nodes, (int)n), flat);
-  cvy_free(nodes);
 }

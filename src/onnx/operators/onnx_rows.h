@@ -38,9 +38,16 @@ void cvy_onnx_take_batchnorm(cvy_onnx_import_state *im);
 void cvy_onnx_take_gemm(cvy_onnx_import_state *im);
 void cvy_onnx_take_matmul(cvy_onnx_import_state *im);
 
+/* [onnx_cuts.c] channels that are joined or cut */
+void cvy_onnx_take_concat(cvy_onnx_import_state *im);
+void cvy_onnx_take_slice(cvy_onnx_import_state *im);
+void cvy_onnx_take_split(cvy_onnx_import_state *im);
+/* Parts of Reshape, to the dimensions s, and of Transpose: of a channel shuffle; false: it is none. */
+bool cvy_onnx_shape_groups(cvy_onnx_import_state *im, const cvy_onnx_value *s);
+bool cvy_onnx_swap_groups(cvy_onnx_import_state *im, const int64_t *perm, int n);
+
 /* [onnx_order.c] shapes and orders of dimensions */
 void cvy_onnx_take_cast(cvy_onnx_import_state *im);
-void cvy_onnx_take_concat(cvy_onnx_import_state *im);
 void cvy_onnx_take_flatten(cvy_onnx_import_state *im);
 void cvy_onnx_take_identity(cvy_onnx_import_state *im);
 void cvy_onnx_take_mean(cvy_onnx_import_state *im);

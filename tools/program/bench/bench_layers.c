@@ -97,18 +97,21 @@ static cvy_status bench_activation(bench_rows *rows, bench_device *device, const
   return bench_op(rows, device, what, NULL, &c.base, n_rows, passes, 2);
 }
 
-/* One input's part of a concatenation; its gradient is the same copy in the other direction. */
-static cvy_status bench_concat(bench_rows *rows, bench_device *device, const bench_case *what, const cvy_unit *unit,
-                               const cvy_shape *from, const cvy_shape *to, int n_rows) {
+/* A copy of channels; its gradient is the same copy in the other direction. */
+static cvy_status bench_channels(bench_rows *rows, bench_device *device, const bench_case *what, const cvy_unit *unit,
+                                 const cvy_shape *from, const cvy_shape *to, int n_rows) {
   cvy_status status = CVY_OK;
-  const double x = 4.0 * n_rows * from->c;
+  const cvy_channel_copy *const copy = &unit->copy;
+  const double x = 4.0 * n_rows * copy->count;
   for (int back = 0; back < 2; back++) {
     const bench_pass pass = {0, back ? "backward" : "forward", x, x, .in_step = true};
     case_rng r = case_rng_make(1, 0);
-    channels_case c = {.base.n = at_most(n_rows, MORE), .call = {.count = from->c}};
+    channels_case c = {.base.n = at_most(n_rows, MORE), .call = {.count = copy->count}};
     c.call.x_pitch = back ? to->pitch : from->pitch, c.call.y_pitch = back ? from->pitch : to->pitch;
-    if (back) c.call.x_at = unit->channel, c.call.fill = from->pitch - from->c;
-    else c.call.y_at = unit->channel, c.call.fill = unit->more ? 0 : to->pitch - to->c;
+    c.call.x_at = back ? copy->y_at : copy->x_at, c.call.x_step = back ? copy->y_step : copy->x_step;
+    c.call.y_at = back ? copy->x_at : copy->y_at, c.call.y_step = back ? copy->x_step : copy->y_step;
+    if (back) c.call.fill = copy->count == from->c ? from->pitch - from->c : 0;
+    else c.call.fill = unit->more ? 0 : to->pitch - to->c;
     case_channels(&c, &r);
     CVY_TRY(bench_op(rows, device, what, NULL, &c.base, n_rows, &pass, 1));
   }
@@ -206,7 +209,7 @@ cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *ne
   cvy_status status = CVY_OK;
   const cvy_layer *const layer = &net->layers[unit->layer];
   const cvy_shape *const x = &net->layers[unit->x[0]].shape;
-  bench_case what = {.operation = bench_unit_operation(unit), .count = count};
+  bench_case what = {.operation = bench_unit_operation(net, unit), .count = count};
   int used = snprintf(what.shape, sizeof what.shape, "n%dh%dw%dc%d", n, x->h, x->w, x->c);
   const bool residual = unit->x[1] >= 0, relu = unit->relu;
   switch (unit->kind) {
@@ -247,10 +250,10 @@ cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *ne
       status = bench_activation(rows, device, &what, &params, n * x->h * x->w);
       break;
     }
-    case CVY_UNIT_CONCAT: {
+    case CVY_UNIT_CHANNELS: {
       const cvy_shape *const y = &net->layers[unit->y].shape;
-      snprintf(what.shape + used, sizeof what.shape - (size_t)used, "at%dof%d", unit->channel, y->c);
-      status = bench_concat(rows, device, &what, unit, x, y, n * x->h * x->w);
+      snprintf(what.shape + used, sizeof what.shape - (size_t)used, "at%dof%d", unit->copy.y_at, y->c);
+      status = bench_channels(rows, device, &what, unit, x, y, n * x->h * x->w);
       break;
     }
     case CVY_UNIT_DROPOUT: status = bench_dropout(rows, device, &what, x, n, layer->drop); break;
@@ -262,7 +265,7 @@ cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *ne
   return status;
 }
 
-const char *bench_unit_operation(const cvy_unit *unit) {
+const char *bench_unit_operation(const cvy_net *net, const cvy_unit *unit) {
   switch (unit->kind) {
     case CVY_UNIT_CONV2D: return "conv2d";
     case CVY_UNIT_BATCHNORM: return "batchnorm";
@@ -273,7 +276,7 @@ const char *bench_unit_operation(const cvy_unit *unit) {
     case CVY_UNIT_CONVPOOL: return "convpool";
     case CVY_UNIT_SOFTMAX: return "softmax";
     case CVY_UNIT_ACTIVATION: return "activation";
-    case CVY_UNIT_CONCAT: return "concat";
+    case CVY_UNIT_CHANNELS: return cvy_layer_kind_name(net->layers[unit->layer].kind);
     case CVY_UNIT_MUL: return "mul";
     case CVY_UNIT_DROPOUT: return "dropout";
   }

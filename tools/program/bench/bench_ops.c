@@ -29,9 +29,9 @@ typedef struct ops_run {
   json_t *devices;
 } ops_run;
 
-static const char *const operations[] = {"conv2d",       "linear", "batchnorm", "pool2d",     "convpool", "relu",
-                                         "add",          "mul",    "concat",    "activation", "dropout",  "softmax",
-                                         "softmax_xent", "update", "norm",      "gather"};
+static const char *const operations[] = {"conv2d",  "linear",  "batchnorm",    "pool2d", "convpool", "relu",
+                                         "add",     "mul",     "concat",       "slice",  "shuffle",  "activation",
+                                         "dropout", "softmax", "softmax_xent", "update", "norm",     "gather"};
 
 /* ---- options ---- */
 
@@ -113,8 +113,8 @@ static const option_row ops_rows[] = {
     MODEL_ROW,
     BATCH_ROW,
     {OPT_TEXT("op", FIELD(operation), "name",
-              "measure one operation only: conv2d, linear, batchnorm, pool2d, convpool, relu, add, mul, concat, "
-              "activation, dropout, softmax, softmax_xent, update, norm or gather"),
+              "measure one operation only: conv2d, linear, batchnorm, pool2d, convpool, relu, add, mul, concat, slice, "
+              "shuffle, activation, dropout, softmax, softmax_xent, update, norm or gather"),
      .value = "NAME", .absent = "all"},
     SHARED_ROWS,
 };
@@ -214,7 +214,8 @@ static bool same_unit(const cvy_net *net, const cvy_unit *a, const cvy_unit *b) 
   const cvy_shape *const xa = &net->layers[a->x[0]].shape, *const xb = &net->layers[b->x[0]].shape;
   return a->kind == b->kind && a->relu == b->relu && (a->x[1] >= 0) == (b->x[1] >= 0) &&
          (a->stats >= 0) == (b->stats >= 0) && (a->dx[0] == CVY_GRADIENT_NONE) == (b->dx[0] == CVY_GRADIENT_NONE) &&
-         a->spread == b->spread && a->channel == b->channel && a->more == b->more && memcmp(xa, xb, sizeof *xa) == 0 &&
+         a->spread == b->spread && a->copy.y_at == b->copy.y_at && a->copy.x_at == b->copy.x_at &&
+         a->copy.count == b->copy.count && a->more == b->more && memcmp(xa, xb, sizeof *xa) == 0 &&
          (a->activation >= 0) == (b->activation >= 0) &&
          (a->activation < 0 || cvy_layer_alike(&net->layers[a->activation], &net->layers[b->activation])) &&
          cvy_layer_alike(&net->layers[a->layer], &net->layers[b->layer]);
@@ -228,7 +229,7 @@ static cvy_status measure_net(ops_run *run, bench_device *device, const bench_co
   CVY_TRY(cvy_plan_create(run->net, &(cvy_plan_params){.n = n, .fuse_pools = fuse}, &plan));
   for (int u = 0; u < plan->n_units; u++) {
     const cvy_unit *const unit = &plan->units[u];
-    const char *const operation = bench_unit_operation(unit);
+    const char *const operation = bench_unit_operation(run->net, unit);
     int count = 0;
     bool seen = false;
     for (int k = 0; k < plan->n_units; k++) {
@@ -404,7 +405,8 @@ int bench_ops_main(int argc, char **argv) {
   if (!known)
     return options_error("bench ops",
                          "--op %s: expected conv2d, linear, batchnorm, pool2d, convpool, relu, "
-                         "add, mul, concat, activation, dropout, softmax, softmax_xent, update, norm or gather",
+                         "add, mul, concat, slice, shuffle, activation, dropout, softmax, softmax_xent, update, norm "
+                         "or gather",
                          options.operation);
   return run_word(&ops_table, "ops", &options, options_given(&ops_table, given, "max-slowdown"), options.operation);
 }

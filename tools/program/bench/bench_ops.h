@@ -89,7 +89,7 @@ cvy_status bench_convpool(bench_rows *rows, bench_device *device, const cvy_conv
 cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *net, const cvy_unit *unit, int n,
                        int count);
 /* "conv2d", "batchnorm", …: static. */
-const char *bench_unit_operation(const cvy_unit *unit);
+const char *bench_unit_operation(const cvy_net *net, const cvy_unit *unit);
 /* softmax_xent, update and gather; `only`: one of them, NULL: all. */
 cvy_status bench_step_parts(bench_rows *rows, bench_device *device, const cvy_net *net, int n, const char *only);
 

@@ -206,9 +206,9 @@ static json_t *sum_json(const plan_run *run, int place) {
   char title[96];
   json_t *const out =
       json_pack("{ss ss ss si sI sf sf sf}", "layer", title_of(run, place, title, sizeof title), "operation",
-                unit < n_units(run) ? bench_unit_operation(&run->instance->plan->units[unit]) : "", "pass",
-                pass_of(run, place), "launches", sum->launches, "groups", (json_int_t)sum->groups, "fill", sum->fill,
-                "bytes", sum->bytes, "expected_ms", 1e3 * sum->seconds);
+                unit < n_units(run) ? bench_unit_operation(run->subject.net, &run->instance->plan->units[unit]) : "",
+                "pass", pass_of(run, place), "launches", sum->launches, "groups", (json_int_t)sum->groups, "fill",
+                sum->fill, "bytes", sum->bytes, "expected_ms", 1e3 * sum->seconds);
   if (conv) {
     const cvy_conv_pass pass = conv_pass_of(place % CVY_SCOPE_PARTS);
     const cvy_conv2d_params *const p = cvy_conv2d_params_of(conv);

@@ -248,7 +248,8 @@ static void sum_up(device_times *t, int steps) {
       else if (u > plan->n_units && part < 3) add_family(t, others[part], "", *ms, launches, 0);
       else if (u < plan->n_units) {
         const cvy_unit *const unit = &plan->units[u];
-        add_family(t, bench_unit_operation(unit), part_name(unit, part), *ms, launches, part_flops(t, u, part));
+        add_family(t, bench_unit_operation(t->instance->net, unit), part_name(unit, part), *ms, launches,
+                   part_flops(t, u, part));
       }
     }
   }
@@ -342,7 +343,7 @@ static void layer_cells(const train_run *run, const device_times *t, int u, char
   const layer_times *const l = &t->units[u];
   const double ms = layer_ms(l), gflops = gflops_of(layer_flops(t, u), ms);
   const table_cell all[] = {CELL_TEXT(cvy_layer_title(t->instance->net, unit->layer, title, 96)),
-                            CELL_TEXT(bench_unit_operation(unit)),
+                            CELL_TEXT(bench_unit_operation(t->instance->net, unit)),
                             CELL(l->ms[0]),
                             CELL(l->ms[1]),
                             CELL(l->ms[2]),

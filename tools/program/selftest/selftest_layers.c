@@ -55,21 +55,22 @@ static void pool_run(selftest *t, const char *model, const cvy_pool2d_params *p)
   selftest_op(t, &c.base, "%s %s", model, case_pool2d_text(&c));
 }
 
-/* ---- concatenation ---- */
+/* ---- copies of channels ---- */
 
-static void concat_run(selftest *t, const char *of, const cvy_net *net, int layer) {
+static void channels_run(selftest *t, const char *of, const cvy_net *net, int layer) {
   const cvy_shape *const y = &net->layers[layer].shape;
-  int n, at = 0;
-  const cvy_node *const inputs = cvy_layer_inputs(net, layer, &n);
-  for (int i = 0; i < n; i++) {
-    const cvy_shape *const x = &net->layers[inputs[i]].shape;
+  cvy_channel_copy copy = {0};
+  while (cvy_layer_next_copy(net, layer, &copy)) {
+    cvy_channel_copy next = copy;
     selftest_channels(t, of, y->h * y->w,
-                      &(cvy_channels_call){.count = x->c,
-                                           .x_pitch = x->pitch,
+                      &(cvy_channels_call){.count = copy.count,
+                                           .x_pitch = net->layers[copy.x].shape.pitch,
+                                           .x_at = copy.x_at,
+                                           .x_step = copy.x_step,
                                            .y_pitch = y->pitch,
-                                           .y_at = at,
-                                           .fill = i + 1 == n ? y->pitch - y->c : 0});
-    at += x->c;
+                                           .y_at = copy.y_at,
+                                           .y_step = copy.y_step,
+                                           .fill = cvy_layer_next_copy(net, layer, &next) ? 0 : y->pitch - y->c});
   }
 }
 
@@ -142,7 +143,9 @@ static void layer_run(selftest *t, const char *model, const cvy_net *net, int i)
         norm_run(t, model, &net->layers[l->input[0]], (cvy_batchnorm_params){.activation = p});
       break;
     }
-    case CVY_LAYER_CONCAT: concat_run(t, of, net, i); break;
+    case CVY_LAYER_CONCAT:
+    case CVY_LAYER_SLICE:
+    case CVY_LAYER_SHUFFLE: channels_run(t, of, net, i); break;
     case CVY_LAYER_ADD:
     case CVY_LAYER_MUL:
       if (memcmp(&net->layers[l->input[0]].shape, &net->layers[l->input[1]].shape, sizeof l->shape))
