@@ -101,36 +101,47 @@ static const float *read_bits(const step *s, const cvy_instance *instance, const
   return y;
 }
 
-/* The output of a ReLU that was left to its reader, as that makes it: behind a batchnorm, in front of a pool, or
- * between a convolution and a pool. */
-static const float *make_node(const step *s, const cvy_instance *instance, int node) {
-  const cvy_shape *const shape = &s->net->layers[node].shape;
-  for (int i = 0; i < instance->plan->n_units; i++)
-    if (instance->plan->units[i].kind == CVY_UNIT_CONVPOOL &&
-        instance->plan->units[i].layer == s->net->layers[node].input[0])
-      return read_bits(s, instance, &instance->plan->units[i], node);
-  if (s->net->layers[s->net->layers[node].input[0]].kind != CVY_LAYER_BATCHNORM)
-    return read_node(s, instance, s->net->layers[node].input[0], s->n); /* its mask is the same */
-  const cvy_unit *u = instance->plan->units;
-  while (u->y != node) u++;
+/* The output of a batchnorm and the ReLU behind it, from its input, which backward reads, too: a deferred one's as its
+ * reader makes it, another's as its own kernel does. */
+static const float *make_norm(const step *s, const cvy_instance *instance, const cvy_unit *u) {
+  const cvy_shape *const shape = &s->net->layers[u->y].shape;
+  const cvy_layer *const norm = &s->net->layers[u->layer];
   const int groups = s->group ? cvy_ceil_div(s->n, s->group) : 1, per_group = s->group ? s->group : s->n;
   const size_t pitch = (size_t)shape->pitch, c = (size_t)shape->c, image = (size_t)(shape->h * shape->w) * c;
+  const size_t rows = u->deferred ? 3 : 2; /* of a group: mean, scale and shift, or mean and 1 / deviation */
+  const float *const gamma = s->w + s->layout->params[norm->param[0]].offset,
+                     *const beta = s->w + s->layout->params[norm->param[1]].offset;
   const float *const x = read_node(s, instance, u->x[0], s->n);
-  float *const affine = check_floats(s->d, (size_t)groups * 3 * pitch);
-  float *const y = check_floats(s->d, node_elems(s, node));
-  check_ok(cvy_buffer_read(s->d->queue, cvy_storage_of(instance, u->affine), 0,
-                           (size_t)groups * 3 * pitch * sizeof(float), affine, NULL, NULL));
-  for (size_t k = 0; k < node_elems(s, node); k++) {
-    const float *const a = affine + k / image / (size_t)per_group * 3 * pitch + k % c;
-    y[k] = fmaxf(fmaf(x[k] - a[0], a[pitch], a[2 * pitch]), 0);
+  float *const terms = check_floats(s->d, (size_t)groups * rows * pitch), *const y =
+                                                                              check_floats(s->d, node_elems(s, u->y));
+  check_ok(cvy_buffer_read(s->d->queue, cvy_storage_of(instance, u->deferred ? u->affine : u->saved), 0,
+                           (size_t)groups * rows * pitch * sizeof(float), terms, NULL, NULL));
+  for (size_t k = 0; k < node_elems(s, u->y); k++) {
+    const float *const a = terms + k / image / (size_t)per_group * rows * pitch + k % c;
+    const float d = x[k] - a[0];
+    y[k] = fmaxf(u->deferred ? fmaf(d, a[pitch], a[2 * pitch]) : fmaf(d * a[pitch], gamma[k % c], beta[k % c]), 0);
   }
   return y;
+}
+
+/* The output of a ReLU that need not be there any more: behind a batchnorm, in front of a pool, or between a convolution
+ * and a pool. */
+static const float *make_node(const step *s, const cvy_instance *instance, int node) {
+  for (int i = 0; i < instance->plan->n_units; i++) {
+    const cvy_unit *const u = &instance->plan->units[i];
+    if (u->kind == CVY_UNIT_CONVPOOL && u->layer == s->net->layers[node].input[0])
+      return read_bits(s, instance, u, node);
+    if (u->kind == CVY_UNIT_BATCHNORM && u->y == node && u->x[1] < 0 && !u->no_backward && !u->fixed)
+      return make_norm(s, instance, u);
+  }
+  if (cvy_value_of(instance, node)) return read_node(s, instance, node, s->n);
+  return read_node(s, instance, s->net->layers[node].input[0], s->n); /* its mask is the same */
 }
 
 static void read_masks(step *s, const cvy_instance *instance) {
   for (int i = 0; i < s->net->n_layers; i++) {
     if (s->net->layers[i].kind != CVY_LAYER_RELU) continue;
-    const float *const y = cvy_value_of(instance, i) ? read_node(s, instance, i, s->n) : make_node(s, instance, i);
+    const float *const y = make_node(s, instance, i);
     s->mask[i] = (unsigned char *)check_floats(s->d, node_elems(s, i) / 4 + 1);
     for (size_t k = 0; k < node_elems(s, i); k++) s->mask[i][k] = y[k] > 0;
   }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Random networks: chains, residuals, branches that are added, multiplied, concatenated or cut, in any order, with what may
- * stand between them. For the plan's test (on paper) and the step's (on devices). The same number gives the same
+ * Random networks: chains, residuals, branches that are added, multiplied, concatenated or cut, in any order, with what
+ * may stand between them. For the plan's test (on paper) and the step's (on devices). The same number gives the same
  * network. */
 #ifndef CVY_TESTS_SUPPORT_RANDOM_NETS_H
 #define CVY_TESTS_SUPPORT_RANDOM_NETS_H

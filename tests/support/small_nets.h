@@ -156,8 +156,8 @@ static cvy_node small_concat(cvy_net *n, cvy_node x) {
   return cvy_net_concat(n, (const cvy_node[]){cvy_net_add(n, z, a)}, 1);
 }
 
-/* As shufflenet: one half goes through a convolution, and both are shuffled by 2 groups; then by 10, every second channel
- * twice, and a part that is read beside the whole. */
+/* As shufflenet: one half goes through a convolution, and both are shuffled by 2 groups; then by 10, and parts of that
+ * which overlap. */
 static cvy_node small_shuffle(cvy_net *n, cvy_node x) {
   x = cvy_net_conv2d(n, x, "in", &(cvy_conv2d_spec){.filters = 20, .kernel = {1, 1}});
   const cvy_node a = cvy_net_slice(n, x, 0, 10, 1), b = cvy_net_slice(n, x, 10, 10, 0);
