@@ -25,14 +25,15 @@ class Core:
         self.lock = threading.RLock()
         self.running: Optional[str] = None  # the call that holds the team, which callbacks may not disturb
         self.closed = False
-        self.devices: Optional[Handle] = None
-        self.net: Optional[Handle] = None
-        self.team: Optional[Handle] = None
-        self.data: Optional[Handle] = None  # attached
+        # handles, None: not created yet
+        self.devices: Any = None
+        self.net: Any = None
+        self.team: Any = None
+        self.data: Any = None  # attached
 
     @contextlib.contextmanager
-    def using(self, name: str, alone: bool = False) -> Iterator[Interrupts]:
-        """A call of the user's. alone: not from a callback of another one."""
+    def using(self, name: str, alone: bool = False) -> Iterator[Optional[Interrupts]]:
+        """A call of the user's. alone: not from a callback of another one. None: from a callback."""
         refuse_fork()
         with self.lock:
             if self.closed:
@@ -65,10 +66,10 @@ class Core:
         self.devices = Handle(out[0], lib.cvy_devices_destroy, self.log)
 
     def open_team(self, params: Any, borrowed: Any) -> None:
-        assert self.net and self.devices
         out = ffi.new("cvy_team **")
         self.log.call(lib.cvy_team_create, self.devices.pointer, self.net.pointer, params, out)
-        self.team = Handle(out[0], lambda team, kept=borrowed: lib.cvy_team_destroy(team), self.log, [self.net, self.devices])
+        self.team = Handle(out[0], lib.cvy_team_destroy, self.log, [self.net, self.devices])
+        self.team.borrowed = borrowed
 
     def attach(self, data: Data) -> None:
         """The data set lives until another one is attached or the team is destroyed."""
@@ -77,7 +78,6 @@ class Core:
 
     def attach_handle(self, data: Handle) -> None:
         """Takes over a hold of the data set."""
-        assert self.team
         try:
             self.log.call(lib.cvy_team_attach, self.team.pointer, data.pointer)
         except BaseException:

@@ -122,7 +122,7 @@ def data_from_arrays(train: Optional[Pair], val: Union[None, float, Pair] = None
     train None: only `test`, for evaluations. val: a pair, or the fraction of each training class that becomes the validation set, chosen by seed. classes: 0 for the largest label + 1.
     layout: "NCHW" or "NHWC"; needed where both could be meant. shape: channels, height, width of the network, if known. (`cvy_data_from_sets`)
     Raises ArgumentError: shapes or values that do not fit; FormatError: a label of `classes` or more."""
-    def converted(pair: Pair) -> Tuple[np.ndarray, np.ndarray]:
+    def converted(pair: Any) -> Tuple[np.ndarray, np.ndarray]:
         try:
             images, labels = pair
         except (TypeError, ValueError):

@@ -117,6 +117,7 @@ class Handle:
 
     def __init__(self, pointer: Any, destroy: Callable[[Any], None], log: Log, needs: Sequence["Handle"] = ()) -> None:
         self.pointer, self.log = pointer, log
+        self.borrowed: Any = None  # memory that the C object borrows
         self._destroy, self._needs, self._users = destroy, list(needs), 1
         for other in needs:
             other.hold()

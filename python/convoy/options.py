@@ -90,6 +90,14 @@ def real(option: str, value: Any, least: float, most: float) -> float:
     return number
 
 
+def shape(option: str, value: Any) -> Tuple[int, int, int]:
+    try:
+        channels, height, width = value
+    except (TypeError, ValueError):
+        raise wrong(option, value, "(channels, height, width)") from None
+    return whole(option, channels, 1, 65536), whole(option, height, 1, 65536), whole(option, width, 1, 65536)
+
+
 def _floats(text: str) -> List[float]:
     """Numbers between commas; empty: not numbers."""
     try:

@@ -80,6 +80,8 @@ class Settings:
         self._train_members()
         options.split(self.split, self.shares)
         options.whole("classes", self.classes, 0, lib.CVY_MAX_CLASSES)
+        if self.input_shape is not None:
+            self.input_shape = options.shape("input_shape", self.input_shape)
 
     def _update_rule(self) -> Dict[str, Any]:
         """Words and numbers of the optimiser: name, lr, and what it has of the others."""

@@ -198,7 +198,7 @@ class Trainer(Settings):
     def _open_net(self, shape: Optional[arrays.Shape], classes: int) -> None:
         """Where the shape is not known, an ONNX file's own."""
         if self.input_shape is not None:
-            shape = tuple(self.input_shape) if shape is None else shape
+            shape = self.input_shape if shape is None else shape
             if tuple(shape) != tuple(self.input_shape):
                 raise errors.MismatchError(f"images of {shape} (channels, height, width); input_shape is {tuple(self.input_shape)}")
         classes = self.classes or classes
@@ -219,7 +219,7 @@ class Trainer(Settings):
     def _shape(self) -> Optional[arrays.Shape]:
         """Channels, height and width of the network's input, if known."""
         if self._core.net is None:
-            return None if self.input_shape is None else tuple(self.input_shape)
+            return self.input_shape
         numbers = [ffi.new("int *") for _ in range(3)]
         lib.cvy_net_shape(self._core.net.pointer, 0, *numbers)
         return numbers[0][0], numbers[1][0], numbers[2][0]
@@ -260,7 +260,7 @@ class Trainer(Settings):
         """The checkpoint to resume from, as a pointer to close; points to NULL without one."""
         out = ffi.new("cvy_checkpoint **")
         if self.resume and self._core.team is None:
-            self._core.log.call(lib.cvy_checkpoint_open, os.fsencode(self.checkpoint), out)
+            self._core.log.call(lib.cvy_checkpoint_open, os.fsencode(str(self.checkpoint)), out)
         return out
 
     def fit(self, train: Source, val: Union[None, float, Pair] = None, test: Optional[Pair] = None, *, epochs: int = 10, max_steps: Optional[int] = None,
@@ -286,11 +286,12 @@ class Trainer(Settings):
             if self._fits and self.schedules:
                 raise errors.ArgumentError(f"schedule: {self.schedule!r} (warmup {self.warmup}) ended with the first call of fit; a further one needs a constant rate")
             data = self._data(train, val, test)
-            keys.check()
+            check = keys.check if keys else lambda: None
+            check()
             opened = self._checkpoint()
             try:
                 team = self._open(data.shape, data.classes, data.count(), opened[0])
-                keys.check()
+                check()
                 self._attach(data)
                 record = settings_json(self, epochs, self._core.net.pointer, data, team)
                 run = _Run(self.history, callbacks, len(self.history["epoch"]), epochs, quiet)
@@ -380,20 +381,20 @@ class Trainer(Settings):
 
         Bytes are normalised as in training; floats are pixels/255 and are normalised, too. (`cvy_team_split_and_load`, `cvy_team_forward`)"""
         core = self._core
-        with core.using("predict") as keys:
+        with core.using("predict"):
             view = arrays.channels_last(images, self.layout, self._shape)
             n, h, w, c = view.shape
             team = self._open((c, h, w), 0)
             if self._shape != (c, h, w):
-                raise errors.MismatchError(f"images of {c}x{h}x{w} (channels, height, width); the network takes {'x'.join(map(str, self._shape))}")
+                raise errors.MismatchError(f"images of {c}x{h}x{w} (channels, height, width); the network takes {'x'.join(map(str, self._shape or ()))}")
             given = lib.cvy_team_input(team)
             channels = given.n_channels
             normalise = (np.array(list(given.mean)[:channels], np.float32), np.array(list(given.deviation)[:channels], np.float32)) if channels else None
             out = np.empty((n, self._n_classes), np.float32)
             for at in range(0, n, self.batch):
                 self._forward(team, arrays.as_floats(view[at:at + self.batch], normalise), out[at:at + self.batch])
-                if keys:
-                    keys.check()
+                if lib.cvy_stop_requested(core.stop):
+                    raise errors.StoppedError("predict was stopped")
         return out if logits else _softmax(out)
 
     def _forward(self, team: Any, x: np.ndarray, out: np.ndarray) -> None:

@@ -208,6 +208,7 @@ NOT_RUN = {
     "tools/quickstart": "installs packages with apt; cli_quickstart and setup_packages run it with scripts in apt's place",
     "tools/quickstart --setup-only": "as tools/quickstart",
     "tools/quickstart --mpi": "as tools/quickstart",
+    "tools/quickstart --python": "as tools/quickstart; python_installed does the same",
     "tools/check": "runs this test",
     "tools/check --quick": "its tests are some of those of tools/check, which runs this test",
     "tools/check --full": "takes hours",

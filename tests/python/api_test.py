@@ -80,7 +80,7 @@ def test_words(folder):
                   {"normalize": "0.5"}, {"normalize": ((0.5,), (0.0,))}, {"run_ahead": 3}, {"exchange": "bf17"}, {"math": "fp16"}, {"tune": "on"}, {"seed": -1},
                   {"betas": (0.9, 1.0), "optimizer": "adam"}, {"eps": 0, "optimizer": "adam"}, {"eps": 1e-8}, {"momentum": 0.9, "optimizer": "adamw"},
                   {"optimizer": convoy.AdamW(), "weight_decay": 0.1}, {"resume": True}, {"init_skip": "fc"}, {"keep": 0}, {"on_device_loss": "panic"}, {"classes": -1},
-                  {"checkpoint_every": 0, "checkpoint": "x"}):
+                  {"checkpoint_every": 0, "checkpoint": "x"}, {"input_shape": (28, 28)}, {"input_shape": (0, 28, 28)}):
         raises(convoy.ArgumentError, next(iter(wrong)), convoy.Trainer, "lenet", **wrong)
     assert convoy.Trainer("lenet", optimizer=convoy.AdamW(2e-3, weight_decay=0.1))._team_members()["weight_decay"] == 0.1
     raises(convoy.ArgumentError, "'sdg' is not one of sgd, adam, adamw", convoy.Trainer, "lenet", optimizer="sdg")
