@@ -6,6 +6,7 @@
     run = convoy.Trainer("lenet", devices="all", batch=256, lr=0.05, momentum=0.9, init="he")
     print(run.fit("fashion-mnist", epochs=1))                    # or (images, labels): numpy arrays of bytes, or of pixels/255
     run.predict(images); run.state_dict(); run.save("w.safetensors"); run.history
+    convoy.Model("w.safetensors", devices="cpu").predict(images)
 
 `python -m convoy …` is the program. `convoy._lib` has all functions of the C API, `convoy._ffi` its types."""
 from ._cffi import ffi as _ffi, lib as _lib
@@ -15,6 +16,7 @@ from .devices import Device, Devices, devices
 from .errors import (ArgumentError, BuildError, ClosedError, DeviceError, DeviceMemoryError, DivergedError, Error, FileError, ForkedError, FormatError,
                      HostMemoryError, MismatchError, NoDeviceError, NotFiniteError, StoppedError, UnsupportedError)
 from .history import EpochResult, EvalResult, FitResult, History, StepResult
+from .model import Model
 from .options import SGD, Adam, AdamW
 from .trainer import Callback, Replica, Trainer
 
@@ -24,5 +26,5 @@ if _lib.cvy_api_version() // 10000 != _lib.CVY_API_VERSION_MAJOR or _lib.cvy_api
 
 __all__ = ["Adam", "AdamW", "ArgumentError", "BuildError", "Callback", "ClosedError", "Data", "Device", "DeviceError", "DeviceMemoryError", "Devices",
            "DivergedError", "EpochResult", "Error", "EvalResult", "FileError", "FitResult", "ForkedError", "FormatError", "History", "HostMemoryError",
-           "MismatchError", "NoDeviceError", "NotFiniteError", "Replica", "SGD", "StepResult", "StoppedError", "Trainer", "UnsupportedError",
+           "MismatchError", "Model", "NoDeviceError", "NotFiniteError", "Replica", "SGD", "StepResult", "StoppedError", "Trainer", "UnsupportedError",
            "data_from_arrays", "devices", "load_data"]

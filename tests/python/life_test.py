@@ -158,6 +158,19 @@ def test_exit(folder):
     run_script("import atexit\nrun = lenet()\natexit.register(lambda: run.fit(DATA, epochs=1, quiet=True))\n")
     run_script("run = lenet(); run.fit(DATA, epochs=1, quiet=True); sys.exit(3)", code=3)
     run_script("run = lenet(); run.fit(DATA, epochs=1, quiet=True); raise KeyError('end')", code=1)
+    run_script(f"""
+run = lenet(input_shape=(1, 28, 28), classes=10)
+run.fit(DATA, epochs=1, quiet=True)
+run.save({os.path.join(folder, "w.safetensors")!r})
+model = convoy.Model({os.path.join(folder, "w.safetensors")!r}, devices="0:0")
+begun, images = threading.Event(), np.zeros((500, 28, 28), np.uint8)
+def predict():
+    while True:
+        model.predict(images)
+        begun.set()
+threading.Thread(target=predict, daemon=True).start()
+begun.wait()
+""")
     out = run_script("""
 import atexit
 atexit.register(lambda: print("closed:", run.closed))  # runs behind the package's own function

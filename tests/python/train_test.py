@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Trainer against the program, and what is done with the weights: train_test.py CONVOY GROUP."""
+import json
 import logging
 import math
 import os
@@ -138,6 +139,46 @@ def test_weights(folder):
     raises(convoy.ArgumentError, "input_shape", lenet().state_dict)
     line = program("eval", "--weights", os.path.join(folder, "w.safetensors"), "--data", "synthetic:640", "--seed", "3", "--devices", "0:0", "--quiet")
     assert f"({attached.correct} of {attached.images})" in line, line
+
+
+def test_model(folder):
+    """A trained network in a file: the numbers of the program, from arrays and from pictures."""
+    path = os.path.join(folder, "w.safetensors")
+    with lenet() as run:
+        run.fit(DATA, epochs=1, quiet=True)
+        run.save(path)
+        images, labels = convoy.load_data(DATA, seed=3).arrays("test")
+        accuracy = run.evaluate().correct
+    pictures = []
+    for i in range(3):
+        pictures.append(os.path.join(folder, f"{i}.pgm"))
+        with open(pictures[-1], "wb") as f:
+            f.write(b"P5 28 28 255\n" + images[i].tobytes())
+    with convoy.Model(path, devices="0:0", batch=7) as model:
+        assert model.shape == (1, 28, 28) and model.classes == 10 and model.class_names is None and model.labels[0].startswith("0:0 ")
+        found = model.predict(images)
+        assert found.shape == (len(images), 10) and (found.argmax(axis=1) == labels).sum() == accuracy
+        assert np.array_equal(model.predict(images.transpose(0, 3, 1, 2).astype(np.float64) / 255), found)
+        read = model.read(pictures)
+        assert np.array_equal(read, images[:3])
+        program("predict", "--weights", path, *pictures, "--devices", "0:0", "--batch", "7", "--top", "10", "--json", os.path.join(folder, "p.json"), "--quiet")
+        with open(os.path.join(folder, "p.json"), encoding="utf-8") as f:
+            theirs = [{row["class"]: row["probability"] for row in one["top"]} for one in json.load(f)["predictions"]]
+        ours = model.predict(read)
+        assert all(f"{ours[i][c]:.6g}" == f"{p:.6g}" for i, one in enumerate(theirs) for c, p in one.items()), (theirs, ours)
+        raises(convoy.MismatchError, "1x28x28", model.predict, np.zeros((1, 5, 5), np.uint8))
+        raises(convoy.FileError, "none.pgm", model.read, [os.path.join(folder, "none.pgm")])
+        raises(convoy.FormatError, "w.safetensors", model.read, [path])
+        wanted, answers = model.predict(images), []
+        threads = [threading.Thread(target=lambda: answers.append(model.predict(images))) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(answers) == 3 and all(np.array_equal(one, wanted) for one in answers)
+    raises(convoy.ClosedError, "closed", model.predict, images)
+    raises(convoy.ClosedError, "closed", lambda: model.shape)
+    raises(convoy.FileError, "none", convoy.Model, os.path.join(folder, "none.safetensors"))
 
 
 def test_batchnorm(folder):
