@@ -10,7 +10,7 @@ from typing import Any, Iterator, Optional
 from . import errors
 from ._cffi import ffi, lib
 from .data import Data
-from .handles import Handle, Log, refuse_fork
+from .handles import Handle, Log, is_forked, refuse_fork
 from .interrupts import Interrupts
 
 CLOSE_WAIT_S = 60  # for a call under way in another thread, which a request to stop ends
@@ -97,6 +97,8 @@ class Core:
 
     def close(self) -> None:
         """Also at the end of the interpreter, when another thread may still train: it stops after the step under way."""
+        if is_forked():
+            return  # the lock may be that of a thread that the fork did not copy
         lib.cvy_stop_request(self.stop)
         if not self.lock.acquire(timeout=CLOSE_WAIT_S):
             return  # a thread hangs in a driver and still has the team

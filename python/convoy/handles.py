@@ -33,6 +33,11 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+def is_forked() -> bool:
+    """This process must not call the library, and need not close anything: the objects are the parent's."""
+    return _forked
+
+
 def refuse_fork() -> None:
     """Raises ForkedError in a process that must not call the library."""
     if _forked:

@@ -13,12 +13,14 @@ from . import arrays, errors, options
 from ._cffi import ffi, lib
 from .core import CLOSE_WAIT_S
 from .devices import Device, selector
-from .handles import Handle, Log, Owner, note_devices, refuse_fork, text_of
+from .handles import Handle, Log, Owner, is_forked, note_devices, refuse_fork, text_of
 from .interrupts import Interrupts
 
 
 def _close(handle: Handle, lock: Any, stop: Any) -> None:
     """Also at the end of the interpreter, when another thread may still predict: a request to stop ends that."""
+    if is_forked():
+        return
     lib.cvy_stop_request(stop)
     if lock.acquire(timeout=CLOSE_WAIT_S):
         handle.drop()

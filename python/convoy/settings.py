@@ -82,6 +82,12 @@ class Settings:
         options.whole("classes", self.classes, 0, lib.CVY_MAX_CLASSES)
         if self.input_shape is not None:
             self.input_shape = options.shape("input_shape", self.input_shape)
+        self._fixed = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in type(self).__dataclass_fields__ and "_fixed" in vars(self):
+            raise errors.ArgumentError(f"{name}: the settings of a trainer do not change; make a new one, with init_from or load_state_dict for the weights")
+        super().__setattr__(name, value)
 
     def _update_rule(self) -> Dict[str, Any]:
         """Words and numbers of the optimiser: name, lr, and what it has of the others."""

@@ -83,6 +83,10 @@ def test_words(folder):
                   {"checkpoint_every": 0, "checkpoint": "x"}, {"input_shape": (28, 28)}, {"input_shape": (0, 28, 28)}):
         raises(convoy.ArgumentError, next(iter(wrong)), convoy.Trainer, "lenet", **wrong)
     assert convoy.Trainer("lenet", optimizer=convoy.AdamW(2e-3, weight_decay=0.1))._team_members()["weight_decay"] == 0.1
+    fixed = convoy.Trainer("lenet")
+    for name, value in (("lr", 0.2), ("batch", 3), ("model", "resnet18")):
+        raises(convoy.ArgumentError, f"{name}: the settings", setattr, fixed, name, value)
+    assert fixed.lr is None and fixed.batch == 256
     raises(convoy.ArgumentError, "'sdg' is not one of sgd, adam, adamw", convoy.Trainer, "lenet", optimizer="sdg")
 
 

@@ -271,6 +271,24 @@ def test_fork(folder):
                          "  except convoy.ForkedError:\n    print('refused', flush=True)\n  os._exit(0)\nprint(os.waitpid(pid, 0)[1], run.fit(DATA, epochs=1, quiet=True).steps)\n")
         assert out.split() == ["done" if "close" in action else "refused", "0", "10"], (action, out)
     run.close()
+    out = run_script("""
+run = lenet()
+begun = threading.Event()
+class Begun(convoy.Callback):
+    def on_step(self, result): begun.set()
+thread = threading.Thread(target=lambda: run.fit(DATA, epochs=1000000, callbacks=[Begun()], quiet=True))
+thread.start()
+begun.wait()
+pid = os.fork()
+if pid == 0:
+    begin = time.monotonic()
+    run.close()
+    os._exit(int(time.monotonic() - begin > 5))
+print(os.waitpid(pid, 0)[1], flush=True)
+run.stop()
+thread.join()
+""")
+    assert out == "0\n", out
 
 
 def test_threads(folder):
