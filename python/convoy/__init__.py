@@ -9,15 +9,17 @@
     convoy.Model("w.safetensors", devices="cpu").predict(images)
 
 `python -m convoy …` is the program. `convoy._lib` has all functions of the C API, `convoy._ffi` its types."""
+from . import d2l, init
 from ._cffi import ffi as _ffi, lib as _lib
 from .built import VERSION as __version__
 from .data import Data, data_from_arrays, load_data
 from .devices import Device, Devices, devices
 from .errors import (ArgumentError, BuildError, ClosedError, DeviceError, DeviceMemoryError, DivergedError, Error, FileError, ForkedError, FormatError,
-                     HostMemoryError, MismatchError, NoDeviceError, NotFiniteError, StoppedError, UnsupportedError)
+                     HostMemoryError, MismatchError, NoDeviceError, NotFiniteError, NotInitializedError, StoppedError, UnsupportedError)
 from .history import EpochResult, EvalResult, FitResult, History, StepResult
 from .model import Model
 from .options import SGD, Adam, AdamW
+from .shards import Shard, Tensor, split_and_load
 from .trainer import Callback, Replica, Trainer
 
 if _lib.cvy_api_version() // 10000 != _lib.CVY_API_VERSION_MAJOR or _lib.cvy_api_version() < _lib.CVY_API_VERSION:
@@ -26,5 +28,5 @@ if _lib.cvy_api_version() // 10000 != _lib.CVY_API_VERSION_MAJOR or _lib.cvy_api
 
 __all__ = ["Adam", "AdamW", "ArgumentError", "BuildError", "Callback", "ClosedError", "Data", "Device", "DeviceError", "DeviceMemoryError", "Devices",
            "DivergedError", "EpochResult", "Error", "EvalResult", "FileError", "FitResult", "ForkedError", "FormatError", "History", "HostMemoryError",
-           "MismatchError", "Model", "NoDeviceError", "NotFiniteError", "Replica", "SGD", "StepResult", "StoppedError", "Trainer", "UnsupportedError",
-           "data_from_arrays", "devices", "load_data"]
+           "MismatchError", "Model", "NoDeviceError", "NotFiniteError", "NotInitializedError", "Replica", "SGD", "Shard", "StepResult", "StoppedError", "Tensor",
+           "Trainer", "UnsupportedError", "d2l", "data_from_arrays", "devices", "init", "load_data", "split_and_load"]

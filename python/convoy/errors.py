@@ -106,6 +106,10 @@ class ForkedError(Error, RuntimeError):
     """This process is a fork of one that had opened devices: threads of drivers and teams do not survive a fork."""
 
 
+class NotInitializedError(Error, RuntimeError):
+    """A network has no weights on this device."""
+
+
 class ClosedError(Error, ValueError):
     """The object was closed."""
 

@@ -4,6 +4,7 @@
 import os
 import re
 import subprocess
+import types
 
 import numpy as np
 
@@ -132,8 +133,13 @@ def test_arrays(folder):
 def test_annotations(folder):
     """Everything public has annotations and a docstring; the package is marked as typed."""
     assert os.path.exists(os.path.join(PACKAGE, "convoy", "py.typed"))
-    for name in convoy.__all__:
-        value = getattr(convoy, name)
+    values = {name: getattr(convoy, name) for name in convoy.__all__}
+    for module in (convoy.d2l, convoy.init):
+        assert module.__doc__
+        values.update({f"{module.__name__}.{name}": value for name, value in vars(module).items() if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__})
+    for name, value in values.items():
+        if isinstance(value, types.ModuleType):
+            continue
         assert value.__doc__, f"{name} has no docstring"
         functions = [value] if not isinstance(value, type) else [f for n, f in vars(value).items() if callable(f) and not n.startswith("_")]
         for function in functions:
