@@ -96,7 +96,7 @@ def test_arrays(folder):
     bytes_last = np.random.RandomState(1).randint(0, 256, (5, 6, 7, 3)).astype(np.uint8)
     first = bytes_last.transpose(0, 3, 1, 2)
     for images in (bytes_last, first, first.copy(), bytes_last.astype(np.int64), bytes_last.astype(np.float32) / 255, first.astype(np.float64) / 255,
-                   (first.astype(np.float32) / np.float32(255)).astype(np.float64)):
+                   (first.astype(np.float32) / np.float32(255)).astype(np.float64), first / 255 - 5e-7, first / 255 + 5e-7):
         made = arrays.as_bytes(images)
         assert made.dtype == np.uint8 and made.flags.c_contiguous and (made == bytes_last).all()
     assert arrays.as_bytes(bytes_last) is bytes_last or np.shares_memory(arrays.as_bytes(bytes_last), bytes_last)
