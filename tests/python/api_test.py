@@ -91,6 +91,31 @@ def test_words(folder):
     raises(convoy.ArgumentError, "'sdg' is not one of sgd, adam, adamw", convoy.Trainer, "lenet", optimizer="sdg")
 
 
+OTHER_NAMES = {"lr-schedule": "schedule", "no-shuffle": "shuffle"}
+ARGUMENTS = {convoy.Trainer.fit: ("val-split", "epochs", "max-steps", "no-eval", "patience", "precise-bn", "save-best", "quiet"),
+             convoy.load_data: ("data-dir", "size", "gray", "png16", "exif", "no-data-cache", "strict"), convoy.Trainer.save: ("save",)}
+WITHOUT = {"data": "the first argument of fit", "help": "help(convoy.Trainer)", "no-overlap": "for measurements", "no-sync": "for measurements", "no-times": "for measurements",
+           **dict.fromkeys(("log", "plot", "report", "trace", "trace-events"), "doc/python.md lists them as missing"),
+           **dict.fromkeys(("nodes", "node", "port", "fleet-key", "fleet-wait", "no-fleet"), "doc/python.md lists fleets as missing")}
+
+
+def test_options(folder):
+    """Each option of `convoy train` is a setting of Trainer, an argument, or listed as missing; and each setting an option."""
+    said = subprocess.run([CONVOY, "train", "--help"], capture_output=True, text=True, check=True).stdout
+    known = set(re.findall(r"^ +(?:-\w, )?--([a-z][a-z0-9-]+)", said, re.M))
+    assert len(known) > 60 and "momentum" in known, known
+    fields = set(convoy.Trainer.__dataclass_fields__)
+    arguments = {name for names in ARGUMENTS.values() for name in names}
+    for name in known - arguments - set(WITHOUT):
+        assert OTHER_NAMES.get(name, name.replace("-", "_")) in fields, f"--{name}: Trainer has no such setting"
+    assert not (arguments | set(WITHOUT)) - known, f"no options of convoy train: {(arguments | set(WITHOUT)) - known}"
+    others = fields - {OTHER_NAMES.get(name, name.replace("-", "_")) for name in known} - {"input_shape", "layout"}
+    assert not others, f"settings that are no options: {others}"
+    with open(os.path.join(ROOT, "doc", "python.md"), encoding="utf-8") as f:
+        page = f.read()
+    assert all(f"`--{name}`" in page for name in ("nodes", "log", "plot", "report", "trace")), "doc/python.md does not list what is missing"
+
+
 def test_arrays(folder):
     """Images in all layouts and types become the same bytes; others are refused with the first wrong value."""
     bytes_last = np.random.RandomState(1).randint(0, 256, (5, 6, 7, 3)).astype(np.uint8)
