@@ -14,11 +14,15 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 from . import errors
 from ._cffi import ffi, lib
+from .built import PROGRAM
 
 logger = logging.getLogger("convoy")
 LEVELS = {lib.CVY_LOG_ERROR: logging.ERROR, lib.CVY_LOG_WARNING: logging.WARNING, lib.CVY_LOG_INFO: logging.INFO,
           lib.CVY_LOG_DEBUG: logging.DEBUG}
 TEXT_BYTES = 4096
+# The library borrows both texts.
+_COMPILER = ffi.new("char[]", os.fsencode(PROGRAM)) if os.access(PROGRAM, os.X_OK) else None
+_SERVE = ffi.new("char[]", b"--compile-kernels")
 
 _opened = False  # the library has asked a driver for its devices
 _forked = False
@@ -49,6 +53,8 @@ def note_devices() -> None:
     """Call before a function of the library that asks drivers for devices."""
     global _opened
     refuse_fork()
+    if not _opened and _COMPILER:
+        lib.cvy_compile_by(_COMPILER, _SERVE)  # kernels are compiled by several processes of the program, not one at a time here
     _opened = True
 
 

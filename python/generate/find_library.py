@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-NEEDED = ("cvy_log_store", "cvy_stop_withdraw", "cvy_data_from_sets")  # the newest functions that the package calls
+NEEDED = ("cvy_compile_by", "cvy_log_store", "cvy_stop_withdraw", "cvy_data_from_sets")  # the newest functions that the package calls
 NOT_FOUND = """libconvoy was not found. Looked for:
 {looked}
 Build it first: `tools/quickstart --setup-only` builds build/release, which is found here. Or install it (doc/install.md), or name a build folder:
@@ -31,7 +31,7 @@ def pkg_config(*words):
 def lacks(include):
     """The reason why the headers of a folder are not those that the package needs, or None."""
     texts = ""
-    for name in ("log.h", "stop.h", "data.h"):
+    for name in ("compile.h", "log.h", "stop.h", "data.h"):
         path = os.path.join(include, "convoy", name)
         if not os.path.isfile(path):
             return f"no convoy/{name} in {include}"

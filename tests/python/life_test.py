@@ -188,6 +188,28 @@ print("leaving", flush=True)
     assert "leaving" in out and "ended" in out.replace("closed: True", "") , out
 
 
+def test_ahead(folder):
+    """Processes of the program compile kernels before the first step."""
+    if len(os.sched_getaffinity(0)) < 2:
+        print("skipped: one core")
+        return 77
+    text = """totals = lambda: convoy._lib.cvy_launch_get_totals()
+lenet(batch=32).fit("synthetic:32", epochs=1, max_steps=1, evaluate=False, quiet=True)
+print(totals().ahead, totals().ahead_done)
+"""
+    caches = {name: os.path.join(folder, name) for name in ("POCL_CACHE_DIR", "XDG_CACHE_HOME")}
+    for path in caches.values():
+        os.makedirs(path)
+    os.environ.update(caches)
+    os.environ.pop("POCL_KERNEL_CACHE", None)
+    asked, done = map(int, run_script(text).split())
+    if asked == 0 and "Portable Computing Language" not in repr(convoy.devices()):
+        return 77
+    assert asked == done > 5, (asked, done)
+    assert run_script(text).split() == ["0", "0"], "compiled again"
+    return 0
+
+
 def test_collected(folder):
     """Garbage collection closes trainers and data sets, in circles, too; a closed data set lives as long as a team has it."""
     data = convoy.load_data(DATA)
