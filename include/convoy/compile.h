@@ -16,6 +16,11 @@ extern "C" {
  * or with NULL, each kernel is compiled at its first launch. The compiler processes end when the kernels are compiled,
  * and with this process. `option` is borrowed for the life of the process. Any thread. */
 void cvy_compile_with(const char *option);
+/* The same with another executable, `program` (a path), such as the installed `convoy` with "--compile-kernels": for
+ * libraries in an interpreter, whose executable compiles nothing. It must be of this version; else it compiles what is
+ * not used. A program that cannot be started, or does not serve, costs a moment, and kernels are then compiled in this
+ * process. Both texts are borrowed for the life of the process. program NULL: this process's executable. Any thread. */
+void cvy_compile_by(const char *program, const char *option);
 
 /* Compiles the kernels that the process at the other end of the socket on standard input requests, until the socket is
  * closed. Standard output and error are not used. Returns 0, or 1 if standard input is not such a socket. Call it

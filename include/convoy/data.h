@@ -79,6 +79,10 @@ cvy_status cvy_data_load_end(cvy_data *data);
 /* From the caller's memory, which is copied. Checks labels. */
 cvy_status cvy_data_from_memory(int h, int w, int c, int classes, const cvy_samples *train, const cvy_samples *test,
                                 cvy_data **out);
+/* The same with a validation set. Each of the three may be NULL or have n 0, but not all: a data set without training
+ * samples is for evaluations. */
+cvy_status cvy_data_from_sets(int h, int w, int c, int classes, const cvy_samples *train, const cvy_samples *val,
+                              const cvy_samples *test, cvy_data **out);
 void cvy_data_destroy(cvy_data **data);
 /* Mean and standard deviation of the training images' bytes / 255 by channel (c of each), from sums of integers, so
  * that every machine gets the same values. Deviation 1 where all bytes of a channel are equal. CVY_E_ARGUMENT: there

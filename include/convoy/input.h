@@ -38,7 +38,8 @@ typedef struct cvy_input_params {
   int n_channels; /* of the images; 0: byte/255 */
   float mean[CVY_INPUT_CHANNELS_MOST],
       deviation[CVY_INPUT_CHANNELS_MOST]; /* for values from 0 to 1; deviations above 0 */
-  /* cvy_team_attach fills in mean and deviation of the training images (cvy_data_moments). */
+  /* cvy_team_attach fills in mean and deviation of the training images (cvy_data_moments). A data set without training
+   * images keeps those of the data set before. */
   bool of_data;
   cvy_augment augment; /* only in training */
   uint64_t seed;

@@ -3,6 +3,9 @@
 #ifndef CONVOY_LOG_H
 #define CONVOY_LOG_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -23,6 +26,14 @@ typedef struct cvy_log cvy_log;
 /* NULL: out of memory. Destroy it when no thread uses it and all objects created with it are destroyed. */
 cvy_log *cvy_log_create(cvy_log_fn fn, void *user, cvy_log_level level);
 void cvy_log_destroy(cvy_log **log);
+/* A log without a callback: it stores its messages until cvy_log_take. For programs in languages whose functions the
+ * library's threads cannot call. It keeps the newest CVY_LOG_STORED messages; older ones are dropped, and memory that
+ * cannot be had drops the new one. NULL: out of memory. Destroy it as a log of cvy_log_create. */
+enum { CVY_LOG_STORED = 256 };
+cvy_log *cvy_log_store(cvy_log_level level);
+/* Takes the oldest stored message out of the log: *level, and its text in `out`, NUL-terminated and cut at out_bytes
+ * (messages have less than 4096). False: there is none, or the log has a callback. Any thread; does not wait. */
+bool cvy_log_take(cvy_log *log, cvy_log_level *level, char *out, size_t out_bytes);
 /* Sets the log of this thread, and of the threads that its calls start from now on (a team's, a data set's). NULL: the
  * process's log. Threads of drivers always use the process's log. Returns the previous log of this thread. */
 cvy_log *cvy_log_use(cvy_log *log);

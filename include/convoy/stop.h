@@ -22,6 +22,8 @@ typedef struct cvy_stop {
 void cvy_stop_request(cvy_stop *stop);
 /* NULL: false. */
 bool cvy_stop_requested(const cvy_stop *stop);
+/* Takes the request back, for the next run with the same `stop`. Any thread. */
+void cvy_stop_withdraw(cvy_stop *stop);
 
 #ifdef __cplusplus
 }

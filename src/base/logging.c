@@ -14,11 +14,19 @@
 
 enum { LONGEST_MESSAGE = 4096 };
 
+typedef struct message {
+  struct message *next;
+  cvy_log_level level;
+  char text[];
+} message;
+
 struct cvy_log {
   pthread_mutex_t lock;
   cvy_log_fn fn;
   void *user;
-  atomic_int threshold; /* -1: no callback; read without the lock to make dropped messages cheap */
+  atomic_int threshold;     /* -1: no callback; read without the lock to make dropped messages cheap */
+  message *oldest, *newest; /* of cvy_log_store, n_stored of them */
+  int n_stored;
 };
 
 static cvy_log of_process = {.lock = PTHREAD_MUTEX_INITIALIZER, .threshold = -1};
@@ -98,8 +106,50 @@ cvy_log *cvy_log_create(cvy_log_fn fn, void *user, cvy_log_level level) {
   return log;
 }
 
+/* [under the log's lock] */
+static message *take(cvy_log *log) {
+  message *const oldest = log->oldest;
+  if (!oldest) return NULL;
+  log->oldest = oldest->next;
+  if (!log->oldest) log->newest = NULL;
+  log->n_stored--;
+  return oldest;
+}
+
+/* The callback of cvy_log_store. */
+static void store(void *user, cvy_log_level level, const char *text) {
+  cvy_log *const log = user;
+  const size_t bytes = strlen(text) + 1;
+  message *const m = cvy_calloc(1, sizeof *m + bytes);
+  if (!m) return;
+  m->level = level;
+  memcpy(m->text, text, bytes);
+  if (log->newest) log->newest->next = m;
+  else log->oldest = m;
+  log->newest = m;
+  if (++log->n_stored > CVY_LOG_STORED) cvy_free(take(log));
+}
+
+cvy_log *cvy_log_store(cvy_log_level level) {
+  cvy_log *const log = cvy_log_create(NULL, NULL, level);
+  if (log) set(log, store, log, level);
+  return log;
+}
+
+bool cvy_log_take(cvy_log *log, cvy_log_level *level, char *out, size_t out_bytes) {
+  pthread_mutex_lock(&log->lock);
+  message *const m = take(log);
+  pthread_mutex_unlock(&log->lock);
+  if (!m) return false;
+  *level = m->level;
+  if (out_bytes) snprintf(out, out_bytes, "%s", m->text);
+  cvy_free(m);
+  return true;
+}
+
 void cvy_log_destroy(cvy_log **log) {
   if (!*log) return;
+  for (message *m; (m = take(*log));) cvy_free(m);
   pthread_mutex_destroy(&(*log)->lock);
   cvy_free(*log);
   *log = NULL;

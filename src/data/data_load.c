@@ -404,15 +404,26 @@ static const data_source memory_source = {.fits = true}; /* the images are there
 cvy_status cvy_data_from_memory(int h, int w, int c, int classes, const cvy_samples *train, const cvy_samples *test,
                                 cvy_data **out) {
   cvy_status status = CVY_OK;
-  const cvy_samples none = {0},
-                    *const sets[CVY_SETS] = {
-                        [CVY_SET_OF_TRAIN] = train, [CVY_SET_OF_VAL] = &none, [CVY_SET_OF_TEST] = test ? test : &none};
+  *out = NULL;
+  CVY_REQUIRE(train && train->n != 0, CVY_E_ARGUMENT, "data from memory: no training images");
+  status = cvy_data_from_sets(h, w, c, classes, train, NULL, test, out);
+fail:
+  return status;
+}
+
+cvy_status cvy_data_from_sets(int h, int w, int c, int classes, const cvy_samples *train, const cvy_samples *val,
+                              const cvy_samples *test, cvy_data **out) {
+  cvy_status status = CVY_OK;
+  const cvy_samples none = {0}, *const sets[CVY_SETS] = {[CVY_SET_OF_TRAIN] = train ? train : &none,
+                                                         [CVY_SET_OF_VAL] = val ? val : &none,
+                                                         [CVY_SET_OF_TEST] = test ? test : &none};
   *out = NULL;
   dataset *d = cvy_calloc(1, sizeof *d);
   CVY_REQUIRE(d, CVY_E_MEMORY, "no memory for the data set");
   CVY_REQUIRE(h >= 1 && h <= CVY_MAX_SIDE && w >= 1 && w <= CVY_MAX_SIDE && c >= 1 && c <= CVY_MAX_SIDE, CVY_E_ARGUMENT,
               "data from memory: images of %dx%dx%d; expected 1 to %d in each direction", h, w, c, CVY_MAX_SIDE);
-  CVY_REQUIRE(train && train->n >= 1, CVY_E_ARGUMENT, "data from memory: no training images");
+  CVY_REQUIRE(sets[CVY_SET_OF_TRAIN]->n || sets[CVY_SET_OF_VAL]->n || sets[CVY_SET_OF_TEST]->n, CVY_E_ARGUMENT,
+              "data from memory: no images");
   snprintf(d->data.name, sizeof d->data.name, "memory");
   d->source = &memory_source;
   d->h = h;

@@ -20,7 +20,7 @@ static cvy_status say_odd_labels(const dataset *d, bool inferred, const char *co
   CVY_REQUIRE(seen, CVY_E_MEMORY, "no memory for %d classes", classes);
   for (int set = 0; set < CVY_SETS; set++)
     for (int i = 0; i < d->raw[set].n; i++) seen[d->raw[set].labels[i]] |= (uint8_t)(1 << set);
-  for (int label = 0; label < classes; label++)
+  for (int label = 0; label < classes && d->raw[CVY_SET_OF_TRAIN].n; label++)
     if (seen[label] && !(seen[label] & 1 << CVY_SET_OF_TRAIN) && n_unknown++ == 0) first = label;
   const char *const file = where[CVY_SET_OF_TRAIN], *const colon = *file ? ": " : "";
   if (inferred && classes > 2 && !seen[0] && seen[1])

@@ -47,7 +47,8 @@ cvy_status cvy_team_attach(cvy_team *team, const cvy_data *data) {
               "the images of data set %s are not loaded yet: call cvy_data_load_end first", data->name);
   CVY_TRY(cvy_ring_wait(team->ring));
   /* no worker reads the settings meanwhile: the team is at rest */
-  if (team->params.input.of_data) CVY_TRY(cvy_input_take_moments(&team->params.input, data));
+  if (team->params.input.of_data && (data->train.n > 0 || team->params.input.n_channels == 0))
+    CVY_TRY(cvy_input_take_moments(&team->params.input, data));
   union {
     const cvy_data *in;
     void *out;

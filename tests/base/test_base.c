@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "convoy/stop.h"
 #include "src/base/clock.h"
 #include "src/base/file.h"
 #include "src/base/quantile.h"
@@ -161,6 +162,63 @@ CHECK_TEST(logs) {
   assert_string_equal(own.text, "and another");
   assert_int_equal(own.level, CVY_LOG_WARNING);
   assert_int_equal(process.n, 1);
+}
+
+static void *store_many(void *unused) {
+  for (int i = 0; i < CVY_LOG_STORED + 10; i++) cvy_log_error("error %d", i);
+  return unused;
+}
+
+/* A log that stores: two threads with logs of their own have their own messages, in order, the newest ones. */
+CHECK_TEST(stored) {
+  const long before = cvy_live_count(CVY_LIVE_MEMORY);
+  cvy_log_level level;
+  char text[64], little[4];
+  cvy_thread thread;
+  cvy_log *log = cvy_log_store(CVY_LOG_WARNING), *other = cvy_log_store(CVY_LOG_INFO);
+  cvy_log *const process = cvy_log_use(other);
+  const cvy_status started = cvy_thread_start(&thread, "cvy-test", store_many, NULL);
+  (void)cvy_log_use(log);
+  cvy_log_info("not urgent enough");
+  cvy_log_warning("first");
+  cvy_log_error("second");
+  if (started == CVY_OK) cvy_thread_join(thread);
+  (void)cvy_log_use(process);
+  check_ok(started);
+  assert_true(cvy_log_take(log, &level, text, sizeof text));
+  assert_string_equal(text, "first");
+  assert_int_equal(level, CVY_LOG_WARNING);
+  assert_true(cvy_log_take(log, &level, little, sizeof little));
+  assert_string_equal(little, "sec");
+  assert_int_equal(level, CVY_LOG_ERROR);
+  assert_false(cvy_log_take(log, &level, text, sizeof text));
+  for (int i = 10; i < CVY_LOG_STORED + 9; i++) {
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "error %d", i);
+    assert_true(cvy_log_take(other, &level, text, sizeof text));
+    assert_string_equal(text, wanted);
+  }
+  (void)cvy_log_use(log);
+  cvy_log_error("third"); /* behind an empty list */
+  (void)cvy_log_use(process);
+  assert_true(cvy_log_take(log, &level, text, sizeof text));
+  assert_string_equal(text, "third");
+  cvy_log_destroy(&log);
+  cvy_log_destroy(&other); /* with a message */
+  heard h = {0};
+  log = cvy_log_create(hear, &h, CVY_LOG_INFO);
+  assert_false(cvy_log_take(log, &level, text, sizeof text));
+  cvy_log_destroy(&log);
+  assert_int_equal(cvy_live_count(CVY_LIVE_MEMORY), before);
+}
+
+CHECK_TEST(stop) {
+  cvy_stop stop = {0};
+  assert_false(cvy_stop_requested(NULL) || cvy_stop_requested(&stop));
+  cvy_stop_request(&stop);
+  assert_true(cvy_stop_requested(&stop));
+  cvy_stop_withdraw(&stop);
+  assert_false(cvy_stop_requested(&stop));
 }
 
 CHECK_TEST(memory) {

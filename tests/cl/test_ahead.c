@@ -293,11 +293,32 @@ CHECK_TEST(hangs) {
   works_although(d, SIGSTOP);
 }
 
-/* The program that is started is another one, which ends at once. */
-CHECK_TEST(does_not_serve) {
+/* This process compiles: the executable that is started does not. */
+static void compiles_here(check_device *d, const char *program, const char *option) {
   need_helpers(d);
-  cvy_compile_with("--help");
+  const int before = compiled(d);
+  cvy_compile_by(program, option);
   cvy_eltwise *op = make_ahead(d);
+  assert_int_equal(compiled(d), before);
+  use(d, op);
+  cvy_eltwise_destroy(&op);
+}
+
+CHECK_TEST(does_not_serve) { compiles_here(d, NULL, "--help"); }
+CHECK_TEST(another_ends) { compiles_here(d, "/bin/true", SERVE); }
+CHECK_TEST(another_is_missing) { compiles_here(d, "/nonexistent/convoy", SERVE); }
+
+/* Another executable, by its path: here this one. */
+CHECK_TEST(another_serves) {
+  char path[4096];
+  need_helpers(d);
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+  assert_true(length > 0);
+  path[length] = '\0';
+  const int before = compiled(d);
+  cvy_compile_by(path, SERVE);
+  cvy_eltwise *op = make_ahead(d);
+  assert_int_equal(compiled(d) - before, wanted(d));
   use(d, op);
   cvy_eltwise_destroy(&op);
 }

@@ -645,8 +645,17 @@ CHECK_TEST(memory) {
     assert_int_equal(x->content == content, i == 0);
     cvy_data_destroy(&x);
   }
+  check_ok(cvy_data_from_sets(2, 1, 2, 0, &train, &(cvy_samples){2, pixels + 4, labels}, &test, &x));
+  assert_true(x->train.n == 3 && x->val.n == 2 && x->test.n == 1 && x->content == content);
+  assert_memory_equal(x->val.images, pixels + 4, 8);
+  assert_memory_equal(x->val.labels, labels, sizeof(uint16_t[2]));
+  cvy_data_destroy(&x);
+  check_ok(cvy_data_from_sets(2, 1, 2, 0, NULL, NULL, &test, &x));
+  assert_true(x->train.n == 0 && x->val.n == 0 && x->test.n == 1 && x->content_to_evaluate != 0);
+  cvy_data_destroy(&x);
+  check_fails(cvy_data_from_sets(2, 1, 2, 0, NULL, &(cvy_samples){0}, NULL, &x), CVY_E_ARGUMENT, "no images");
   check_ok(cvy_data_from_memory(2, 1, 2, 5, &train, NULL, &x));
-  assert_int_equal(x->test.n, 0);
+  assert_true(x->val.n == 0 && x->test.n == 0);
   cvy_data_destroy(&x);
   check_ok(cvy_data_from_memory(2, 1, 2, 0, &(cvy_samples){2, pixels, large}, NULL, &x));
   assert_true(x->classes == CVY_MAX_CLASSES && x->train.labels[1] == 65534);

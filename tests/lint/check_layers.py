@@ -208,7 +208,7 @@ def circle_faults():
 
 def size_faults():
     faults = []
-    for top in ("src", "cl", "tools", "tests", "include"):
+    for top in ("src", "cl", "tools", "tests", "include", "python"):
         for at, folders, names in os.walk(os.path.join(ROOT, top)):
             folders[:] = [f for f in folders if f != "__pycache__" and (top != "tests" or f not in ("data", "mutations"))]
             names = [name for name in names if not name.endswith(".pyc")]

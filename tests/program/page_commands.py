@@ -202,11 +202,13 @@ FLEETS = [
      r".*(with 127\.0\.0\.1\S* a step is [\d.]+x as fast|127\.0\.0\.1\S* is not worth it: [\d.]+x, because)"),   # two nodes on one machine
 ]
 
+BY_PYTHON, BY_PAGE = "the test python_installed runs it, in another folder", "the test python_page runs it"
 BY_INSTALL, BY_README = "the test install runs it in a clean root", "the test cli_onnx_readme runs it, with PyTorch"
 NOT_RUN = {
     "tools/quickstart": "installs packages with apt; cli_quickstart and setup_packages run it with scripts in apt's place",
     "tools/quickstart --setup-only": "as tools/quickstart",
     "tools/quickstart --mpi": "as tools/quickstart",
+    "tools/quickstart --python": "as tools/quickstart; python_installed does the same",
     "tools/check": "runs this test",
     "tools/check --quick": "its tests are some of those of tools/check, which runs this test",
     "tools/check --full": "takes hours",
@@ -218,6 +220,10 @@ NOT_RUN = {
     "cc … $(pkg-config --cflags --libs convoy) -lm": BY_INSTALL,
     "cc d2l_section.c $(pkg-config --cflags --libs convoy) -lm": BY_INSTALL,
     "cc predict.c $(pkg-config --cflags --libs convoy)": BY_INSTALL,
+    "python3 -m venv ~/convoy-env": BY_PYTHON,
+    "~/convoy-env/bin/pip install ./python": BY_PYTHON,
+    "~/convoy-env/bin/python -m convoy devices": BY_PYTHON,
+    "convoy train --resume": "the test python_resume runs it",
     "mpirun -np 2 convoy bench fleet --model resnet18 --batch 256": "cli_fleet_bench runs it under the MPI that is there",
     "mpirun -np 2 --host pc1,pc2 convoy train …": "needs two machines; cli_fleet runs it on one",
     "mpirun --with-ft ulfm --prtemca oob_tcp_keepalive_time 0 …": "Open MPI 5 is in no Debian; cli_fleet_mpi_cut runs it where CVY_TEST_OPENMPI5 names one",
@@ -238,6 +244,7 @@ NOT_RUN = {
 BLOCKS = {
     "cvy_net *net = resnet18(10);": BY_INSTALL,
     "cvy_model *model;": BY_INSTALL,
+    "import convoy": BY_PAGE,
     "node 0 node 1 node 2": "a drawing",
     "caller worker 0 worker 1 exchange thread watchdog": "a drawing",
     "device 0 device 1 file: function": "a drawing",

@@ -431,7 +431,7 @@ def test_quickstart(at):
         os.makedirs(at(folder))
     for name in ("quickstart", "setup/common"):
         shutil.copy(os.path.join(ROOT, "tools", name), at("tree/tools", name))
-    wanted = " ".join(re.findall(r'^PACKAGES_(?:BUILD|EXTRA|MPI)="([^"]*)"', read(at("tree/tools/setup/common")), re.M)).split() + ["pocl-opencl-icd"]
+    wanted = " ".join(re.findall(r'^PACKAGES_(?:BUILD|EXTRA|MPI|PYTHON)="([^"]*)"', read(at("tree/tools/setup/common")), re.M)).split() + ["pocl-opencl-icd", "python3-pip"]
     scripts = {"bin/dpkg-query": "".join(f"echo 'installed {name} '\n" for name in wanted), "bin/apt-get": "exit 1\n", "bin/ninja": "exit 0\n", "bin/pkg-config": '[ "$2" = ompi-c ]\n',
                "tree/build/release/tools/convoy": 'printf "%s\\n" "$PWD" "$@"\n'}
     for name, text in scripts.items():
@@ -452,6 +452,20 @@ def test_quickstart(at):
     write(at("tree/build/release/libconvoy-openmpi.so"), "")
     done = call([at("tree/tools/quickstart"), "--mpi", "--setup-only"], env=env)
     check(done.returncode == 0 and done.stderr.startswith("built;"), "nothing is configured anew", done)
+    # the Python package: a virtual environment that is there gets it anew, over the build; nothing but its Python's path on stdout
+    os.makedirs(at("tree/build/meson-python/mesonpy"))
+    os.makedirs(at("tree/build/venv/bin"))
+    write(at("tree/build/venv/bin/python"), "#!/bin/sh\nexit 1\n", 0o755)
+    write(at("tree/build/venv/bin/pip"), '#!/bin/sh\nprintf "%s\\n" "$CONVOY_BUILD" "$PYTHONPATH" "$@" >"${0%/*}/said"\nexit ${PIP_STATUS:-0}\n', 0o755)
+    done = call(["../tree/tools/quickstart", "--python"], cwd=at("elsewhere"), env=env)
+    check(done.returncode == 0 and done.stdout == at("tree/build/venv/bin/python") + "\n", "the path of Python", done)
+    said = read(at("tree/build/venv/bin/said")).splitlines()
+    check(said[:3] == [at("tree/build/release"), at("tree/build/meson-python"), "install"] and "--no-index" in said and said[-1] == "./python", f"pip: {said}", done)
+    done = call([at("tree/tools/quickstart"), "--python"], env={**env, "PIP_STATUS": "1"})
+    check(done.returncode == 1 and "the Python package was not installed" in done.stderr and not done.stdout, "pip fails", done)
+    for word in ("--setup-only", "--python"):
+        done = call([at("tree/tools/quickstart"), word, "--model", "lenet"], env=env)
+        check(done.returncode == 2 and f"'--model' after {word}" in done.stderr, "there is nothing to train", done)
 
 
 def test_nodevice(at):

@@ -454,6 +454,25 @@ CHECK_TEST(augmented) {
   if (!(relative_l2(streamed.w, behind.w, n) <= 1e-4)) check_fail(d, "streamed images change the weights");
 }
 
+/* Images without a training set are normalised as those of the training set that was attached before. */
+CHECK_TEST(evaluated_alone) {
+  cvy_team_params params = ghost;
+  params.input.of_data = true;
+  cvy_data *alone;
+  check_ok(cvy_data_from_sets(12, 12, 1, CLASSES, NULL, NULL, &data->test, &alone));
+  check_own(d, alone, check_close_data);
+  cvy_team *const team = check_team(d, check_devices(d, ""), net, &params, 7, data);
+  cvy_eval_result with, without;
+  check_ok(cvy_team_evaluate(team, CVY_SET_TEST, &with));
+  check_ok(cvy_team_attach(team, alone));
+  check_ok(cvy_team_evaluate(team, CVY_SET_TEST, &without));
+  if (with.loss != without.loss || with.correct != without.correct)
+    check_fail(d, "loss %.9g with the training set attached, %.9g without it", with.loss, without.loss);
+  cvy_team *const fresh = check_bare_team(d, check_devices(d, ""), net, &params);
+  check_ok(cvy_team_init(fresh, NULL));
+  check_fails(cvy_team_attach(fresh, alone), CVY_E_ARGUMENT, "no training images");
+}
+
 /* A dropout chooses by seed, epoch, sample and place alone, whichever device runs it; in inference it drops nothing. */
 CHECK_TEST(dropped) {
   static const double shares[3] = {4, 0, 28}, others[3] = {0, 28, 4};

@@ -45,7 +45,7 @@ static int run(int argc, char **argv) {
   return EXIT_DONE;
 }
 
-/* Not in the help: the program starts itself with this option (convoy/compile.h). */
+/* Not in the help: the program starts itself with this option (convoy/compile.h), and so does the Python package. */
 static const char compile_option[] = "--compile-kernels";
 
 int main(int argc, char **argv) {

@@ -32,7 +32,7 @@ enum { REPLACED_MOST = 4, LOOK_MS = 100, LONGEST_PATH = 4096, ANSWER_BYTES = 102
 enum { LIMIT_S = 60, STARVED = 100, MOST_LIMITS = 10 };
 #define NO_PATH "?"
 
-static const char *_Atomic serve_option;
+static const char *_Atomic serve_option, *_Atomic serve_program; /* NULL: none; this process's executable */
 static _Atomic double limit_s = LIMIT_S;
 static atomic_bool busy; /* a thread of this process has helpers */
 static struct {
@@ -41,7 +41,12 @@ static struct {
   char name[sizeof((cvy_launch_totals *)0)->ahead_kernel];
 } progress = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-void cvy_compile_with(const char *option) { atomic_store(&serve_option, option); }
+void cvy_compile_with(const char *option) { cvy_compile_by(NULL, option); }
+
+void cvy_compile_by(const char *program, const char *option) {
+  atomic_store(&serve_program, program);
+  atomic_store(&serve_option, option);
+}
 
 void cvy_compilers_limit(double seconds) { atomic_store(&limit_s, seconds); }
 
@@ -130,7 +135,7 @@ typedef struct helper {
 static const helper no_helper = {.socket = -1, .output = -1, .request = -1, .program = -1};
 
 static bool spawn(int socket, int output, pid_t *pid) {
-  const char *const option = atomic_load(&serve_option);
+  const char *const option = atomic_load(&serve_option), *const program = atomic_load(&serve_program);
   char *const arguments[] = {"convoy", (char *)option, NULL};
   char **const environment = cvy_env_without("OPENCL_LAYERS"); /* layers are for this process alone */
   posix_spawn_file_actions_t files;
@@ -146,7 +151,7 @@ static bool spawn(int socket, int output, pid_t *pid) {
          posix_spawn_file_actions_adddup2(&files, output, STDERR_FILENO) == 0 &&
          posix_spawnattr_setsigmask(&attributes, &none) == 0 &&
          posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK) == 0 &&
-         posix_spawn(pid, "/proc/self/exe", &files, &attributes, arguments, environment) == 0;
+         posix_spawn(pid, program ? program : "/proc/self/exe", &files, &attributes, arguments, environment) == 0;
   posix_spawnattr_destroy(&attributes);
 fail_files:
   posix_spawn_file_actions_destroy(&files);
