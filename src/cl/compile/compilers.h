@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * Helper processes that compile into caches on the disk, and their messages.
  *
- * A helper is this process's own executable (cvy_compile_with) or another one (cvy_compile_by). Its standard input is a socket of whole messages
- * (SOCK_SEQPACKET). A request is the text "PLATFORM:INDEX\nIDENTITY\nFILE\nKERNEL\nOPTIONS", the last three as
- * cvy_program_get takes them, IDENTITY the device's names: a helper that finds another device at that place refuses. It
- * answers with the byte CVY_COMPILE_BEGUN when it has opened the device and begins, and at the end with one byte,
- * CVY_COMPILED or CVY_NOT_COMPILED, and the reason as text. It exits when the socket is closed or its parent dies.
+ * A helper is this process's own executable (cvy_compile_with) or another one (cvy_compile_by). Its standard input is
+ * a socket of whole messages (SOCK_SEQPACKET). A request is the text
+ * "PLATFORM:INDEX\nIDENTITY\nFILE\nKERNEL\nOPTIONS", the last three as cvy_program_get takes them, IDENTITY the
+ * device's names: a helper that finds another device at that place refuses. It answers with the byte CVY_COMPILE_BEGUN
+ * when it has opened the device and begins, and at the end with one byte, CVY_COMPILED or CVY_NOT_COMPILED, and the
+ * reason as text. It exits when the socket is closed or its parent dies.
  *
  * CVY_COMPILE_LAUNCHED (compile_ways.h): the helper writes a note for each kernel into Convoy's cache (cache.h), with
  * the path of PoCL's machine code, by which a later process finds without a helper that nothing is missing.
