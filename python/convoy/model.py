@@ -53,7 +53,7 @@ class Model(Owner):
         self._closers.append(weakref.finalize(self, _close, self._handle, self._lock, self._stop))
 
     @property
-    def _facts(self) -> Any:
+    def _info(self) -> Any:
         refuse_fork()
         if self.closed:
             raise errors.ClosedError("the model is closed")
@@ -62,23 +62,23 @@ class Model(Owner):
     @property
     def shape(self) -> arrays.Shape:
         """Channels, height, width of its images."""
-        facts = self._facts
-        return facts.channels, facts.height, facts.width
+        info = self._info
+        return info.channels, info.height, info.width
 
     @property
     def classes(self) -> int:
-        return self._facts.classes
+        return self._info.classes
 
     @property
     def class_names(self) -> Optional[List[str]]:
         """None: classes are numbers."""
-        facts = self._facts
-        return None if facts.class_names == ffi.NULL else [text_of(facts.class_names[i]) or "" for i in range(facts.classes)]
+        info = self._info
+        return None if info.class_names == ffi.NULL else [text_of(info.class_names[i]) or "" for i in range(info.classes)]
 
     @property
     def labels(self) -> List[str]:
         """Of its devices: "0:0 NVIDIA H200"."""
-        self._facts  # not closed
+        self._info  # not closed
         devices = lib.cvy_model_devices(self._handle.pointer)
         return [text_of(lib.cvy_devices_label(devices, i)) or "" for i in range(lib.cvy_devices_count(devices))]
 
@@ -88,7 +88,7 @@ class Model(Owner):
         channels, height, width = self.shape
         pixels = np.empty((len(paths), height, width, channels), np.uint8)
         for i, path in enumerate(paths):
-            self._handle.log.call(lib.cvy_picture_read, os.fsencode(path), self._facts, ffi.from_buffer("uint8_t[]", pixels[i]))
+            self._handle.log.call(lib.cvy_picture_read, os.fsencode(path), self._info, ffi.from_buffer("uint8_t[]", pixels[i]))
         return pixels
 
     def predict(self, images: Any, layout: Optional[str] = None) -> np.ndarray:
