@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Winograd convolution F(4x4, 3x3) on SIMT devices in one kernel: transformed pixels and products stay in local memory
- * and registers. Points of interpolation: winograd.clh; what it shares with F(2x2, 3x3): winograd_fused.clh.
+ * and registers. Points of interpolation: winograd.clh. F(2x2, 3x3) shares winograd_fused.clh with this file.
  *   forward, backward-data:  Y = At [ sum_c (G g Gt) . (Bt d B) ] A       d: 6x6 pixels, 4 apart; Y: 4x4
  *
  * A work-group of 12 * TILES items makes TILES tiles x 32 filters, in steps of 4 channels. A step in local memory:
@@ -11,8 +11,8 @@
  *   Meanwhile, each item loads what it needs in the next step: a column of six pixels of one tile and two channels, and
  *   its share of u.
  *   Transform: the item transforms its column and stores it in v. After a barrier it takes a row of six of the same tile
- *   and channels, and transforms it in place. A warp's items take 16 or 32 neighbouring tiles: they store to different
- *   banks (V_PITCH).
+ *   and channels, and transforms it in place. A warp's items take 16 neighbouring tiles and both pairs of channels: they
+ *   store to different banks (V_PITCH).
  * Inverse transform: four strips of TILES / 4 tiles go through local memory; two thirds of the items then transform one
  * tile and filter of each strip.
  *
@@ -81,7 +81,7 @@ FUSED_KERNEL winograd_fused_multiply(global const float *restrict x, global cons
   const blocks of = blocks_of(get_group_id(0), call);
   const int t0 = of.tile * TILES;
 
-  /* What the item transforms: a tile, a pair of channels of a step, and column or row `line`. A bit of `inside` for each
+  /* The item transforms a tile, a pair of channels of a step, column and row `line`. A bit of `inside` for each
    * of the column's pixels that exists. */
   const int pair = item % 2, tile = item / 2 % TILES, line = item / (2 * TILES), row_pitch = call.in.w * call.in.pitch;
   const place p = place_of(t0 + tile, call);
@@ -98,7 +98,7 @@ FUSED_KERNEL winograd_fused_multiply(global const float *restrict x, global cons
   local float *const column_at = memory + 2 * pair * V_PITCH + line * TILES + tile,
               *const row_at = memory + 2 * pair * V_PITCH + line * TILE_IN * TILES + tile;
   local float4 *const u_to = (local float4 *)(memory + U_AT) + item;
-  /* What it multiplies: a quad of tiles, two quads of filters. */
+  /* It multiplies a quad of tiles by two quads of filters. */
   local const float *const a_from = memory + item / TILES * TILES + item % TILES / 4 * 4,
                            *const b_from = memory + U_AT + item / TILES * FILTERS + item % 4 * 4;
 

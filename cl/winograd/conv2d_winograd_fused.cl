@@ -5,7 +5,7 @@
  *   forward, backward-data:  Y = At [ sum_c (G g Gt) . (Bt d B) ] A       d: 4x4 pixels, 2 apart; Y: 2x2
  * Points of interpolation 0, 1, -1, infinity.
  *
- * What it shares with F(4x4, 3x3), its filters and the order of tiles and groups: winograd_fused.clh.
+ * F(4x4, 3x3) shares winograd_fused.clh with this file: the filters, the order of tiles and groups, the end of a group.
  *
  * A work-group of 256 makes 32 tiles x 32 filters, in steps of 4 channels. A step in local memory: v[c][point][tile] and
  * u[c][point][filter]. Sixteen items multiply the matrices of one point, 8 tiles x 8 filters each: 64 multiply-adds for four

@@ -102,8 +102,8 @@ static double expected_s(cvy_device *card, int size, int channels, cvy_conv_algo
   return seconds;
 }
 
-/* On a card with 3 MB of cache and a layer with many pixels, it is expected to be faster than transforms that go through
- * memory, and than F(2x2,3x3); with few pixels and many filters (19 MB and more, transformed) it is not. Small blocks
+/* On a card with 3 MB of cache and a layer with many pixels, it is expected to be faster than transforms that go
+ * through memory, and than F(2x2,3x3); with few pixels and many filters (38 MB, transformed) it is not. Small blocks
  * read the filters twice as often. */
 static void test_planned(check_device *d) {
   cvy_device *card = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Launches of cl/winograd/conv2d_winograd_fused.cl and conv2d_winograd4_fused.cl: F(2x2,3x3) and F(4x4,3x3) with stride 1
- * on SIMT devices, in one kernel behind the transform of the filters. backward_data is forward of dy with turned filters
- * and padding 2 - pad.
+ * Launches of cl/winograd/conv2d_winograd_fused.cl and conv2d_winograd4_fused.cl: F(2x2,3x3) and F(4x4,3x3) with
+ * stride 1 on SIMT devices, in one kernel behind the transform of the filters. backward_data is forward of dy with
+ * turned filters and padding 2 - pad.
  *
  * Workspace, in floats: filters points*C'*K' (C' in steps of 4, K' in blocks of 32) | slots of statistics. */
 #include "src/cl/dry_run.h"
@@ -56,7 +56,7 @@ static const char *can2(const cvy_conv_job *job) {
                                             : "work-groups of 256 with 17 KiB of local memory do not fit the device";
 }
 
-/* On Intel's GPUs an item has 128 registers, as many as its 96 sums and the pixels and filters of the next step take. */
+/* On Intel's GPUs an item has 128 registers; its 96 sums, and pixels and filters of the next step, take more. */
 static const char *can4(const cvy_conv_job *job) {
   if (job->base.capabilities->sub_group) return "its sums do not fit the registers of Intel's GPUs";
   return fits(job->base.capabilities, &few) ? NULL
@@ -76,9 +76,9 @@ static int64_t blocks_of(int64_t n, int per_block) { return (n + per_block - 1) 
 static double bytes_of(const cvy_shape *s, int n) { return 4.0 * n * s->h * s->w * s->pitch; }
 
 /* The launches of n samples. Sums are counted as tiles of 128x128, of which a compute unit holds two: a block of F(2)'s
- * tiles is one, a small one of F(4)'s a little more, a large one two of these on the same unit. Pixels and filters come
- * from memory once if the cache holds the pixels of a band, or all filters; else again for each block of filters, or for
- * each band. All groups read theirs, with pixels of halos, from the cache. */
+ * tiles is one, a small one of F(4)'s a little more, a large one two of these on the same unit. Pixels and filters
+ * come from memory once if the cache holds the pixels of a band, or all filters; else again for each block of filters,
+ * or for each band. All groups read theirs, with pixels of halos, from the cache. */
 static fused_works works_for(const cvy_simt_machine *m, const cvy_conv_job *job, const fused_kernel *kernel, int band,
                              int n) {
   const cvy_shape *const in = &job->in, *const out = &job->out;
