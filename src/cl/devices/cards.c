@@ -4,12 +4,12 @@
 #include <string.h>
 
 /* Estimates, not measured. Products reach 0.65 of the multiply-adds that a maker states (by a timing simulator 54 to
- * 78 %, conv2d_winograd_simt and conv2d_direct); winograd2_fused 0.78 of that, with a prologue 0.67, by the multiply-
- * adds among all instructions of both loops (PTX as ptxas makes it for sm_80: 66 %, with a prologue 57 %, against 85
- * %); winograd4_fused 0.72, by its products among all instructions of its loop (machine code for sm_90: 61 %, with a
- * prologue 55 %). Tiles: a simulation of two cards' timing: steps of 4 wait for more barriers, and 128 x 64 reads more
- * for each product than 128 x 128, with fewer groups on a unit than 64 x 64. TF32: by data sheets A100 8, H100 7; half
- * of that, since tiles pass through local memory. */
+ * 78 %, conv2d_winograd_simt and conv2d_direct); winograd2_fused 0.78 of that, with a prologue 0.67, by the
+ * multiply-adds among all instructions of both loops (PTX as ptxas makes it for sm_80: 66 %, with a prologue 57 %,
+ * against 85 %); winograd4_fused 0.72, by its products among all instructions of its loop (machine code for sm_90:
+ * 61 %, with a prologue 55 %). Tiles: a simulation of two cards' timing: steps of 4 wait for more barriers, and
+ * 128 x 64 reads more for each product than 128 x 128, with fewer groups on a unit than 64 x 64. TF32: by data sheets
+ * A100 8, H100 7; half of that, since tiles pass through local memory. */
 static const cvy_simt_constants any = {.launch = 1,
                                        .bytes = 1,
                                        .products = {[CVY_PRODUCTS_DIRECT] = {0.65, 0.65, 0.65},
