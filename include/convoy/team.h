@@ -140,8 +140,8 @@ typedef struct cvy_team_params {
   double device_timeout_s;
   bool untimed;   /* training without command times: no cvy_team_device_times, no trace (profile.h) */
   bool allow_nan; /* cvy_team_step accepts a loss, and cvy_team_load weights, that are not finite */
-  /* "auto", or one of direct, winograd2, winograd2_fused, winograd4, gemm, fft, or several with commas: each
-   * convolution and linear layer uses the first one that supports it; NULL: auto. */
+  /* "auto", or one of direct, winograd2, winograd2_fused, winograd4, winograd4_fused, gemm, fft, or several with
+   * commas: each convolution and linear layer uses the first one that supports it; NULL: auto. */
   const char *conv_algo;
   cvy_tune_mode tune; /* with conv_algo auto */
   /* TF32: devices that support it use it, after a test of its results; others warn and use FP32. Relative error of a

@@ -73,7 +73,7 @@ class Core:
 
     def attach(self, data: Data) -> None:
         """The data set lives until another one is attached or the team is destroyed."""
-        if self.data is None or self.data.pointer != data._info:
+        if self.data is None or self.data.pointer != data._struct:
             self.attach_handle(data._handle.hold())
 
     def attach_handle(self, data: Handle) -> None:

@@ -25,28 +25,28 @@ class Data(Owner):
         self._handle = self._own(Handle(pointer, lib.cvy_data_destroy, log))
 
     @property
-    def _info(self) -> Any:
+    def _struct(self) -> Any:
         if self.closed:
             raise errors.ClosedError("the data set is closed")
         return self._handle.pointer
 
     @property
     def name(self) -> str:
-        return text_of(self._info.name) or ""
+        return text_of(self._struct.name) or ""
 
     @property
     def shape(self) -> Tuple[int, int, int]:
         """Channels, height, width."""
-        return self._info.c, self._info.h, self._info.w
+        return self._struct.c, self._struct.h, self._struct.w
 
     @property
     def classes(self) -> int:
-        return self._info.classes
+        return self._struct.classes
 
     @property
     def class_names(self) -> Optional[List[str]]:
         """None: classes are numbers."""
-        names = self._info.class_names
+        names = self._struct.class_names
         return None if names == ffi.NULL else [text_of(names[i]) or "" for i in range(self.classes)]
 
     def count(self, which: str = "train") -> int:
@@ -64,7 +64,7 @@ class Data(Owner):
     def _set(self, which: str) -> Any:
         if which not in SETS:
             raise errors.ArgumentError(f"set: {which!r} is not one of {', '.join(SETS)}")
-        return getattr(self._info, which)
+        return getattr(self._struct, which)
 
     def __repr__(self) -> str:
         if self.closed:
@@ -101,7 +101,7 @@ def only(data: Data, which: str) -> Data:
     """A data set of one set's samples, as its test set: attached to a team, it leaves the training set's normalisation."""
     log, out = data._handle.log, ffi.new("cvy_data **")
     c, h, w = data.shape
-    log.call(lib.cvy_data_from_sets, h, w, c, data.classes, ffi.NULL, ffi.NULL, ffi.addressof(data._info, which), out)
+    log.call(lib.cvy_data_from_sets, h, w, c, data.classes, ffi.NULL, ffi.NULL, ffi.addressof(data._struct, which), out)
     return Data(out[0], log)
 
 

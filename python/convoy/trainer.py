@@ -183,10 +183,10 @@ class Trainer(Settings):
                 if lib.cvy_devices_fell_back_to_cpu(core.devices.pointer):
                     logger.info("devices=\"auto\": there is no GPU; running on %s", text_of(lib.cvy_devices_label(core.devices.pointer, 0)))
                 params, kept = self.team_params(samples, core.stop)
-                info = None
+                resume_values = None
                 if resumed != ffi.NULL:
-                    info = ffi.new("cvy_resume_values *", lib.cvy_checkpoint_resume_values(resumed))
-                    params.resume = info
+                    resume_values = ffi.new("cvy_resume_values *", lib.cvy_checkpoint_resume_values(resumed))
+                    params.resume = resume_values
                 core.open_team(params, kept)
                 if resumed == ffi.NULL:
                     self._first_weights()
@@ -310,7 +310,7 @@ class Trainer(Settings):
     def _train(self, params: Any, data: Data, run: _Run) -> FitResult:
         core, out = self._core, ffi.new("cvy_train_result *")
         with core.log.used():
-            status = lib.cvy_train(core.team.pointer, data._info, params, out)
+            status = lib.cvy_train(core.team.pointer, data._struct, params, out)
         self._fits += 1
         self._steps = max(self._steps, run.last_step + 1, out.steps)
         if run.failure is not None:
@@ -330,11 +330,11 @@ class Trainer(Settings):
         """Attaches a training set, and notes in the team what weights files say of the network."""
         core, pictures = self._core, data.pictures
         core.attach(data)
-        team, net, info = core.team.pointer, core.net.pointer, data._info
+        team, net, own = core.team.pointer, core.net.pointer, data._struct
         given, name = lib.cvy_team_input(team), ffi.new("char[]", os.fsencode(self.model))
         info = ffi.new("cvy_model_info *", {
-            "model": name, "graph": lib.cvy_net_fingerprint(net) if lib.cvy_onnx_is_file(name) else 0, "channels": info.c, "height": info.h, "width": info.w,
-            "classes": self._n_classes if info.classes < self._n_classes and info.class_names == ffi.NULL else info.classes, "class_names": info.class_names,
+            "model": name, "graph": lib.cvy_net_fingerprint(net) if lib.cvy_onnx_is_file(name) else 0, "channels": own.c, "height": own.h, "width": own.w,
+            "classes": self._n_classes if own.classes < self._n_classes and own.class_names == ffi.NULL else own.classes, "class_names": own.class_names,
             "size_h": pictures["size_h"], "size_w": pictures["size_w"], "gray": pictures["gray"], "png16_scale": pictures["png16"] == "scale",
             "exif_rotate": pictures["exif"] == "rotate", "n_channels": given.n_channels, "mean": list(given.mean), "deviation": list(given.deviation)})
         core.log.call(lib.cvy_team_describe, team, info)
@@ -364,14 +364,14 @@ class Trainer(Settings):
             before = core.data.hold() if core.data else None
             try:
                 core.attach(own)
-                return self._measure(own._info, "test")
+                return self._measure(own._struct, "test")
             finally:
                 if before is not None:
                     core.attach_handle(before)
 
-    def _measure(self, info: Any, which: str) -> EvalResult:
-        if getattr(info, which).n == 0:
-            raise errors.ArgumentError(f"which: {which!r}: the data set {text_of(info.name)} has no such images")
+    def _measure(self, data: Any, which: str) -> EvalResult:
+        if getattr(data, which).n == 0:
+            raise errors.ArgumentError(f"which: {which!r}: the data set {text_of(data.name)} has no such images")
         out = ffi.new("cvy_eval_result *")
         self._core.log.call(lib.cvy_team_evaluate, self._core.team.pointer, SETS[which], out)
         return EvalResult(out.accuracy, out.loss, out.images, out.correct, out.seconds)

@@ -30,7 +30,8 @@ static double spread_of(cvy_conv_algo algo) {
   switch (algo) {
     case CVY_CONV_WINOGRAD2:
     case CVY_CONV_WINOGRAD2_FUSED: return 1.0;
-    case CVY_CONV_WINOGRAD4: return 2.0;
+    case CVY_CONV_WINOGRAD4:
+    case CVY_CONV_WINOGRAD4_FUSED: return 2.0;
     case CVY_CONV_FFT: return 8.0;
     default: return 0.0;
   }

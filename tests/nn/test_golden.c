@@ -222,10 +222,10 @@ static void run_case(check_device *d, const char *name, bounds b, const char *al
   json_decref(root);
 }
 
-/* What is chosen, and each algorithm forced, direct for the layers that it cannot do. The last one has kernels for SIMT
- * devices only. */
-static const char *const lists[] = {"auto",        "direct",     "winograd2,direct",      "winograd4,direct",
-                                    "gemm,direct", "fft,direct", "winograd2_fused,direct"};
+/* What is chosen, and each algorithm forced, direct for the layers that it cannot do. The last two have kernels for
+ * SIMT devices only. */
+static const char *const lists[] = {"auto",        "direct",     "winograd2,direct",       "winograd4,direct",
+                                    "gemm,direct", "fft,direct", "winograd2_fused,direct", "winograd4_fused,direct"};
 enum { N_LISTS = sizeof lists / sizeof lists[0] };
 
 static void run_lists(check_device *d, const char *name, bounds b, int n_lists) {

@@ -11,7 +11,14 @@ typedef struct cvy_device_rates {
   double fma_per_s, bytes_per_s, launch_s; /* of the whole device; seconds that each launch costs */
 } cvy_device_rates;
 /* Kernels of products, whose rates differ by pass (forward, backward_data, backward_weights). */
-enum { CVY_PRODUCTS_DIRECT, CVY_PRODUCTS_WINOGRAD2, CVY_PRODUCTS_WINOGRAD4, CVY_PRODUCTS_FUSED, CVY_PRODUCTS };
+enum {
+  CVY_PRODUCTS_DIRECT,
+  CVY_PRODUCTS_WINOGRAD2,
+  CVY_PRODUCTS_WINOGRAD4,
+  CVY_PRODUCTS_FUSED2,
+  CVY_PRODUCTS_FUSED4,
+  CVY_PRODUCTS
+};
 /* Beside the rates (src/ops/conv2d/conv2d_simt_plan.h): fractions of those rates, so that they also hold for a card
  * with another clock. */
 typedef struct cvy_simt_constants {
@@ -20,7 +27,7 @@ typedef struct cvy_simt_constants {
   double products[CVY_PRODUCTS][3]; /* of fma_per_s, by full units with the largest tile */
   double tf32;                      /* factor by which products in TF32 are faster */
   /* estimates */
-  double fused_prologue; /* winograd2_fused with a prologue: of its rate without */
+  double fused_prologue; /* winograd2_fused and winograd4_fused with a prologue: of their rates without */
   double tiles[3];       /* of the rate of the largest tile, in the order of cvy_gemm_tiles */
   double alone;          /* rate of a work-group that is alone on its compute unit: part of a full unit's rate */
   int extra_depth;       /* cost of a group's start and end, in steps of the depth */

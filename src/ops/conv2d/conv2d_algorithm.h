@@ -33,6 +33,7 @@
   ROW(winograd4_simt)            \
   ROW(winograd2_simt)            \
   ROW(winograd2_fused)           \
+  ROW(winograd4_fused)           \
   ROW(gemm)                      \
   ROW(fft)
 

@@ -7,8 +7,8 @@
 
 #include "src/base/text.h"
 
-static const char *const algo_names[CVY_CONV_ALGOS] = {"auto",      "direct", "winograd2", "winograd2_fused",
-                                                       "winograd4", "gemm",   "fft"};
+static const char *const algo_names[CVY_CONV_ALGOS] = {"auto",      "direct",          "winograd2", "winograd2_fused",
+                                                       "winograd4", "winograd4_fused", "gemm",      "fft"};
 static const char *const pass_names[CVY_CONV_PASSES] = {"forward", "backward_data", "backward_weights"};
 
 const char *cvy_conv_algo_name(cvy_conv_algo algo) { return algo_names[algo]; }
@@ -29,8 +29,8 @@ const char *cvy_conv_algos_read(const char *text, cvy_conv_algo_list *out) {
       const size_t length = strcspn(at, ",");
       const cvy_conv_algo algo = find_name(at, length);
       if (algo == CVY_CONV_ALGOS)
-        return "expected auto, or a list of direct, winograd2, winograd2_fused, winograd4, gemm, fft, separated by "
-               "commas";
+        return "expected auto, or a list of direct, winograd2, winograd2_fused, winograd4, winograd4_fused, gemm, fft, "
+               "separated by commas";
       for (int i = 0; i < list.n; i++)
         if (list.algo[i] == algo) return "an algorithm is given twice";
       list.algo[list.n++] = algo;

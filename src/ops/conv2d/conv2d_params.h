@@ -21,6 +21,7 @@ typedef enum cvy_conv_algo {
   CVY_CONV_WINOGRAD2,       /* F(2x2,3x3) */
   CVY_CONV_WINOGRAD2_FUSED, /* the same in one kernel, forward and backward_data on SIMT devices */
   CVY_CONV_WINOGRAD4,       /* F(4x4,3x3); backward_weights F(3x3,4x4) */
+  CVY_CONV_WINOGRAD4_FUSED, /* F(4x4,3x3) in one kernel, as WINOGRAD2_FUSED */
   CVY_CONV_GEMM,            /* im2col and CLBlast */
   CVY_CONV_FFT,             /* clFFT */
   CVY_CONV_ALGOS

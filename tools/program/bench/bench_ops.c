@@ -44,8 +44,8 @@ static const char *parse_algos(const char *text, void *target) {
   const cvy_status status = cvy_conv_algos_parse(text, &options->algos);
   program_log_start();
   return status == CVY_OK ? NULL
-                          : "expected all, auto, or a list of direct, winograd2, winograd2_fused, winograd4, gemm, "
-                            "fft, separated by commas";
+                          : "expected all, auto, or a list of direct, winograd2, winograd2_fused, winograd4, "
+                            "winograd4_fused, gemm, fft, separated by commas";
 }
 
 static const char *parse_slowdown(const char *text, void *target) {

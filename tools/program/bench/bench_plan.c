@@ -324,7 +324,8 @@ static void print_launches(const plan_run *run) {
 static void print_fit(const plan_run *run) {
   const plan_fit *const fit = &run->fit;
   const cvy_simt_constants *const c = &fit->constants;
-  static const char *const names[CVY_PRODUCTS] = {"direct", "winograd2", "winograd4", "winograd2_fused"};
+  static const char *const names[CVY_PRODUCTS] = {"direct", "winograd2", "winograd4", "winograd2_fused",
+                                                  "winograd4_fused"};
   printf(
       "%s: %d rows, %d left out; error of expected times: median %.0f %%,\n"
       "largest %.0f %%: %s\n",

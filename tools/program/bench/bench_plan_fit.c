@@ -38,7 +38,8 @@ typedef struct fit_table {
   size_t n, capacity;
 } fit_table;
 
-static const char *const product_names[CVY_PRODUCTS] = {"direct", "winograd2", "winograd4", "winograd2_fused"};
+static const char *const product_names[CVY_PRODUCTS] = {"direct", "winograd2", "winograd4", "winograd2_fused",
+                                                        "winograd4_fused"};
 
 /* ---- rows ---- */
 
@@ -228,6 +229,19 @@ static void fit_tf32(const fit_table *t, cvy_simt_constants *c) {
   c->tf32 = found;
 }
 
+/* Without rows of winograd4_fused: its estimates, times what the rows of winograd2_fused, whose kernel is built alike,
+ * have made of theirs; rounded like the others. */
+static void fit_unmeasured(const fit_table *t, cvy_simt_constants *c) {
+  const cvy_simt_constants *const estimates = cvy_simt_estimates();
+  for (size_t i = 0; i < t->n; i++)
+    if (t->rows[i].products == CVY_PRODUCTS_FUSED4) return;
+  for (int pass = 0; pass < CVY_CONV_BACKWARD_WEIGHTS; pass++)
+    c->products[CVY_PRODUCTS_FUSED4][pass] =
+        round(100 * estimates->products[CVY_PRODUCTS_FUSED4][pass] * c->products[CVY_PRODUCTS_FUSED2][pass] /
+              estimates->products[CVY_PRODUCTS_FUSED2][pass]) /
+        100;
+}
+
 static int compare(const void *a, const void *b) {
   const double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
@@ -248,6 +262,7 @@ static cvy_status fit(fit_table *t) {
     }
   }
   fit_tf32(t, &out->constants);
+  fit_unmeasured(t, &out->constants);
   out->rows = (int)t->n;
   for (size_t i = 0; i < t->n; i++) {
     const fit_row *const row = &t->rows[i];

@@ -78,9 +78,10 @@
 #define ROW_BATCH(F, MOST, HELP) {OPT_INT("batch", F(batch), "256", "images", 1, MOST, HELP), .letter = 'b'}
 
 #define ROW_RECOMPUTE(F, HELP) {OPT_FLAG("recompute", F(recompute), HELP)}
-#define ROW_CONV_ALGO(F, HELP)                                                                                    \
-  {OPT_PARSE("conv-algo", F(conv_algo), "LIST", "auto, direct, winograd2, winograd2_fused, winograd4, gemm, fft", \
-             options_parse_conv_algo, HELP),                                                                      \
+#define ROW_CONV_ALGO(F, HELP)                                                                  \
+  {OPT_PARSE("conv-algo", F(conv_algo), "LIST",                                                 \
+             "auto, direct, winograd2, winograd2_fused, winograd4, winograd4_fused, gemm, fft", \
+             options_parse_conv_algo, HELP),                                                    \
    .deflt = "auto"}
 #define HELP_CONV_ALGO \
   "algorithms of convolutions and linear layers; each layer uses the first in the list that supports it"
