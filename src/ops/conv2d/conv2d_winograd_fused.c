@@ -62,7 +62,7 @@ static fused_works works_for(const cvy_simt_machine *m, const cvy_conv_job *job,
                         u * (u <= half_cache ? 1 : (double)blocks_of(blocks, band)) + bytes_of(out, n),
                cached = groups * (u_block + 4 * BLOCK_PIXELS * depth) * k->cache_time;
   fused_works works = {.filter = cvy_simt_moves(m, w + u)};
-  works.multiply = cvy_simt_products(m, part, (cvy_gemm_tile){128, 128, 8}, false, blocks * filters, fma, depth,
+  works.multiply = cvy_simt_products(m, part, (cvy_gemm_tile){128, 128, 8}, 1, blocks * filters, fma, depth,
                                      memory > cached ? memory : cached);
   works.multiply.fma = fma, works.multiply.bytes = memory;
   if (job->stats)
