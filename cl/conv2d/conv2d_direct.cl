@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Direct convolution on SIMT devices: implicit matrix products on the core of gemm_core.clh. They accept any shape
- * and any pitch.
+ * and any pitch. With MATH 1 and 2, those of whole quads (VEC and VEC_OUT 4) are on matrix_core.clh: conv2d_gather_stages.clh,
+ * conv2d_weights_stages.clh.
  *
  * conv2d_simt_forward: gather convolution of src/ops/conv2d/conv2d_direct.h; forward, and each phase of backward-data.
  *   Rows = output positions m = (image, i, j), columns = output channels, depth e = (a, b, c): taps and input channels.
@@ -26,6 +27,12 @@
 #include "common.clh"
 #include "conv2d_args.clh"
 #include "fastdiv.clh"
+#if defined(VEC) && VEC == 4 && defined(VEC_OUT) && VEC_OUT == 4
+#define GEMM_STAGED 1
+#define MATRIX_A_DOWN (PASS < 2)
+#define MATRIX_B_DOWN (PASS == 1)
+#define MATRIX_A_ROUNDED (PROLOGUE > 0)
+#endif
 #if !defined(VEC) || VEC == 1
 #define FRAGMENT_K 4 /* TF32: the registers that single floats need leave too few for 8 */
 #elif !defined(PASS) || PASS < 2
@@ -60,7 +67,11 @@
 #error "the gradient has no load prologue"
 #endif
 #define KEPT (TURNED ? 12 : 0) /* numbers stored behind the two steps */
+#if GEMM_MATRIX
+#define TILES_FLOATS MATRIX_FLOATS
+#else
 #define TILES_FLOATS (GEMM_STRIP_FLOATS > 2 * GEMM_STEP + KEPT ? GEMM_STRIP_FLOATS : 2 * GEMM_STEP + KEPT)
+#endif
 
 #if PASS < 3
 
@@ -154,6 +165,28 @@ static in_vec finish_pixel(pixel p, global const float *affine, int pitch, int f
   return p.x;
 }
 
+#if GEMM_MATRIX
+/* Where channel c of a pixel lies; *there is false, and the result 0, where there is no such pixel. */
+static int source_of(cvy_shape in, int image, int row, int col, int c, bool *there) {
+  *there = row >= 0 && row < in.h && col >= 0 && col < in.w;
+  return *there ? ((image * in.h + row) * in.w + col) * in.pitch + c : 0;
+}
+
+#if PROLOGUE
+/* Takes a chunk in local memory through the load prologue; `at` is where it was copied from. */
+static void finish_chunk(local float *chunk, int at, global const float *affine, global const float *residual,
+                         int affine_at, int pitch, int flags) {
+  pixel p;
+  p.x = *(local const float4 *)chunk;
+  p.affine_at = affine_at;
+#if PROLOGUE == 2
+  p.residual = LOAD_IN(residual + at);
+#endif
+  matrix_store(chunk, finish_pixel(p, affine, pitch, flags));
+}
+#endif
+#endif
+
 /* 4 columns from `n` on; columns beyond `pitch` are not stored. */
 static void store_row(global float *to, int n, int pitch, float4 v, int accumulate) {
 #if VEC_OUT == 4
@@ -169,7 +202,7 @@ static void store_row(global float *to, int n, int pitch, float4 v, int accumula
 
 /* Stores a run of an item's results likewise. */
 static void store_run(global float *to, int n, int pitch, gemm_run v, int accumulate) {
-#if !GEMM_TF32
+#if !GEMM_TF32 || GEMM_STAGED
   store_row(to, n, pitch, v, accumulate);
 #elif VEC_OUT == 4
   global float2 *const pair = (global float2 *)(to + n);
@@ -214,7 +247,7 @@ typedef out_vec b_vec;
 
 /* The bias of a run of columns. */
 static gemm_run bias_of(global const float *p, int n, int pitch) {
-#if GEMM_TF32
+#if GEMM_TF32 && !GEMM_STAGED
   return (float2)(n < pitch ? p[n] : 0.0f, n + 1 < pitch ? p[n + 1] : 0.0f);
 #else
   return (float4)(n < pitch ? p[n] : 0.0f, n + 1 < pitch ? p[n + 1] : 0.0f, n + 2 < pitch ? p[n + 2] : 0.0f,
@@ -237,7 +270,11 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
                                 global const float *restrict residual, global const float *restrict w,
                                 global const float *restrict bias, global float *restrict out,
                                 global float *restrict stats, const GEOMETRY g, const cvy_conv_simt_call call) {
+#if GEMM_MATRIX
+  local float tiles[TILES_FLOATS] __attribute__((aligned(128)));
+#else
   local float tiles[TILES_FLOATS] __attribute__((aligned(16)));
+#endif
   const int item = get_local_id(0);
   const int tiles_n = (g.out.pitch + TILE_N - 1) / TILE_N;
   int group = get_group_id(0);
@@ -274,7 +311,11 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
 #endif
   const int tiles_m = max((positions + TILE_M - 1) / TILE_M, 1);
   int part = group / tiles_n / tiles_m, m0 = group / tiles_n % tiles_m * TILE_M, n0 = group % tiles_n * TILE_N;
-#if TURNED
+#if TURNED && GEMM_MATRIX
+  /* a register of each of the first items keeps a place of the results while products need the others' */
+  const int keeps = item == 0 ? positions : item == 1 ? grid_h : item == 2 ? grid_w : item == 3 ? row0 : item == 4 ? col0 : item == 5 ? clears
+                    : item == 6 ? group : item == 7 ? part : item == 8 ? m0 : n0;
+#elif TURNED
   /* local memory keeps the places of the results while products need the registers */
   local int *const kept = (local int *)(tiles + 2 * GEMM_STEP);
   if (item == 0) {
@@ -284,6 +325,10 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
 #endif
   const int begin = part * call.part_length, end = min(n_depth, begin + call.part_length);
 
+#if GEMM_MATRIX
+  float4 acc[16] = {(float4)(0.0f)};
+#include "conv2d/conv2d_gather_stages.clh"
+#else
   /* The row whose input this item reads: its image, and the pixel under tap (0,0). A row that does not exist lies
    * outside every image. */
   int image_at, affine_at, row_at, col_at;
@@ -347,10 +392,15 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
     }
     barrier(CLK_LOCAL_MEM_FENCE);
   }
+#endif
 
 #if PASS == 0
   if (call.has_bias) {
-#if MATH == 0 /* even runs share their columns, odd runs too */
+#if GEMM_MATRIX
+    gemm_add_columns(acc, bias_of(bias, n0 + gemm_column(item, 0), g.out.pitch),
+                     bias_of(bias, n0 + gemm_column(item, 1), g.out.pitch));
+#define ADD_BIAS(i)
+#elif MATH == 0 /* even runs share their columns, odd runs too */
     const gemm_run b0 = bias_of(bias, n0 + gemm_column(item, 0), g.out.pitch),
                    b1 = bias_of(bias, n0 + gemm_column(item, 1), g.out.pitch);
 #define ADD_BIAS(i) acc[2 * (i)] += b0, acc[2 * (i) + 1] += b1;
@@ -362,6 +412,10 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
     GEMM_EACH_8(ADD_BIAS)
   }
 #endif
+#if TURNED && GEMM_MATRIX
+  local int *const kept = (local int *)tiles;
+  if (item < 10) kept[item] = keeps;
+#endif
 #if TURNED
   barrier(CLK_LOCAL_MEM_FENCE); /* a work-group that clears may have had no step */
   positions = kept[0], grid_h = kept[1], grid_w = kept[2], row0 = kept[3], col0 = kept[4];
@@ -371,7 +425,11 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
   /* The results pass through local memory strip by strip: whole rows are stored contiguously, and the items of a
    * column compute its statistics. */
   global float *const to = call.part_floats ? stats + part * call.part_floats : out;
+#if GEMM_MATRIX
+  MATRIX_UNROLL
+#else
 #pragma unroll
+#endif
   for (int s = 0; s < TILE_M / STRIP; s++) {
     const int at = m0 + s * STRIP, rows = min(STRIP, positions - at);
     gemm_store_strip(tiles, item, s, acc);
@@ -442,7 +500,11 @@ GEMM_KERNEL conv2d_simt_backward_weights(global const float *restrict x, global 
                                          global const float *restrict residual, global const float *restrict dy,
                                          global float *dw, global float *sums, const cvy_conv_gather g,
                                          const cvy_conv_simt_call call, int n_parts, int sum_rows, int sums_at) {
+#if GEMM_MATRIX
+  local float tiles[MATRIX_FLOATS] __attribute__((aligned(128)));
+#else
   local float tiles[2 * GEMM_STEP] __attribute__((aligned(16)));
+#endif
   const int item = get_local_id(0);
   const int tiles_n = (g.out.pitch + TILE_N - 1) / TILE_N, tiles_m = (call.n_depth + TILE_M - 1) / TILE_M;
   const int group = get_group_id(0), part = group / (tiles_n * tiles_m);
@@ -450,6 +512,10 @@ GEMM_KERNEL conv2d_simt_backward_weights(global const float *restrict x, global 
   const int sums_db = part >= n_parts;
   const int begin = sums_db ? call.positions : part * call.part_length, end = min(call.positions, begin + call.part_length);
 
+#if GEMM_MATRIX
+  float4 acc[16] = {(float4)(0.0f)};
+#include "conv2d/conv2d_weights_stages.clh"
+#else
   /* The tap that this item reads. All its pieces have the same tap and channels. */
   const int e = e0 + ACROSS_I(item, TILE_M, VEC), tap = fast_div(e, call.by_c), a = fast_div(tap, call.by_taps);
   const int c = e - tap * g.in.c, row_at = e < call.n_depth ? g.first_h + a : NOWHERE, col_at = g.first_w + tap - a * g.taps_w;
@@ -493,6 +559,7 @@ GEMM_KERNEL conv2d_simt_backward_weights(global const float *restrict x, global 
     }
     barrier(CLK_LOCAL_MEM_FENCE);
   }
+#endif
   global float *const to = dw + part * call.part_floats;
 #define STORE(i) \
   if (e0 + gemm_row(item, i) < call.n_depth && !sums_db) \

@@ -101,7 +101,7 @@ def read_ptxas(text, ptx):
         bodies = found.get(name, [])
         kernels.append(kernel_facts(name, registers=int(re.search(r"Used (\d+) registers", part).group(1)), spills=stores + loads, private=stack,
                                     inner=loops.count_own(bodies, FMA, r"\b(ld|st)\.local\b"),
-                                    local=int(local.group(1)) if local else 0, size=sizes.get(name, 256), loop=loops.count(bodies, FMA, r"\bld\.shared")))
+                                    local=int(local.group(1)) if local else 0, size=sizes.get(name, 256), loop=loops.count(bodies, FMA, r"\b(?:ld\.shared|ldmatrix)\b")))
     return kernels
 
 

@@ -25,8 +25,9 @@ typedef struct cvy_simt_constants {
   /* fitted to measurements where there are some */
   double launch, bytes;             /* cost of a launch: times launch_s; rate of its bytes: part of bytes_per_s */
   double products[CVY_PRODUCTS][3]; /* of fma_per_s, by full units with the largest tile */
-  double tf32;                      /* factor by which products in TF32 are faster */
+  double tf32;                      /* factor by which products in TF32 are faster, without stages */
   /* estimates */
+  double staged;         /* the same factor for direct convolutions of whole quads (cl/matrix_core.clh) */
   double fused_prologue; /* winograd2_fused and winograd4_fused with a prologue: of their rates without */
   double tiles[3];       /* of the rate of the largest tile, in the order of cvy_gemm_tiles */
   double alone;          /* rate of a work-group that is alone on its compute unit: part of a full unit's rate */

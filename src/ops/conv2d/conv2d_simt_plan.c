@@ -26,7 +26,8 @@ cvy_simt_machine cvy_simt_machine_of(cvy_device *device, cvy_math math) {
                             .rates = rates,
                             .constants = *c,
                             .memory_bytes = cvy_device_get_info(device)->global_bytes,
-                            .tf32_rate = math == CVY_MATH_TF32 ? c->tf32 : 1};
+                            .tf32_rate = math == CVY_MATH_TF32 ? c->tf32 : 1,
+                            .staged_rate = math == CVY_MATH_TF32 ? c->staged : 1};
 }
 
 cvy_simt_machine cvy_simt_machine_asked(const cvy_conv_job *job) {
@@ -37,8 +38,8 @@ cvy_launch_work cvy_simt_moves(const cvy_simt_machine *m, double bytes) {
   return (cvy_launch_work){.bytes = bytes, .moved = bytes, .seconds = m->rates.launch_s + bytes / m->rates.bytes_per_s};
 }
 
-cvy_launch_work cvy_simt_products(const cvy_simt_machine *m, double part, cvy_gemm_tile tile, bool tf32, int64_t groups,
-                                  double fma, int depth, double bytes) {
+cvy_launch_work cvy_simt_products(const cvy_simt_machine *m, double part, cvy_gemm_tile tile, double faster,
+                                  int64_t groups, double fma, int depth, double bytes) {
   const double alone_part = m->constants.alone;
   const int units = m->capabilities->compute_units, resident = cvy_gemm_slots(m->capabilities, tile) / units;
   const double area = (double)tile.m * tile.n, start = m->constants.extra_depth * area;
@@ -47,8 +48,7 @@ cvy_launch_work cvy_simt_products(const cvy_simt_machine *m, double part, cvy_ge
                alone = alone_part + (1 - alone_part) / resident;
   const double turns = (double)(full * resident) + (rest ? (double)rest / shared : 0);
   const double together = turns * (fma / (double)groups + start), deepest = (area * depth + start) / alone;
-  const double rate =
-      m->rates.fma_per_s / units * m->constants.tiles[cvy_gemm_tile_number(tile)] * (tf32 ? m->tf32_rate : 1);
+  const double rate = m->rates.fma_per_s / units * m->constants.tiles[cvy_gemm_tile_number(tile)] * faster;
   const double whole = (together > deepest ? together : deepest) / rate, compute = whole / part,
                move = bytes / m->rates.bytes_per_s;
   return (cvy_launch_work){.fma = fma,
@@ -129,6 +129,17 @@ static double part_of(const cvy_simt_machine *m, const cvy_simt_direct *plan) {
   return m->constants.products[CVY_PRODUCTS_DIRECT][plan->pass];
 }
 
+/* True if the launch reads and writes whole quads: the kernels then stage their tiles. */
+static bool is_staged(const cvy_simt_direct *plan) {
+  const bool data = plan->pass == CVY_CONV_BACKWARD_DATA;
+  const cvy_shape *const in = data ? &plan->y : &plan->p.x, *const out = data ? &plan->p.x : &plan->y;
+  return in->c % 4 == 0 && in->pitch % 4 == 0 && out->pitch % 4 == 0;
+}
+
+static double faster_of(const cvy_simt_machine *m, const cvy_simt_direct *plan) {
+  return is_staged(plan) ? m->staged_rate : m->tf32_rate;
+}
+
 static void weights_works(const cvy_simt_machine *m, const cvy_simt_direct *plan, int n, bool db, work_list *list) {
   const cvy_conv2d_params *const p = &plan->p;
   int parts, sums;
@@ -139,7 +150,7 @@ static void weights_works(const cvy_simt_machine *m, const cvy_simt_direct *plan
                sum = db ? 4.0 * sums * plan->y.pitch : 0;
   const double read = 4 * (floats_of(&p->x, n) + floats_of(&plan->y, n) * (db ? 2 : 1));
   add_work(list,
-           cvy_simt_products(m, part_of(m, plan), plan->tile, true, groups,
+           cvy_simt_products(m, part_of(m, plan), plan->tile, faster_of(m, plan), groups,
                              area * (double)cut * (double)positions_of(plan, n), per_part, read + dw * parts + sum));
   if (parts > 1 || db) add_work(list, cvy_simt_moves(m, (parts > 1 ? dw * (parts + 1) : 0) + sum));
 }
@@ -170,7 +181,7 @@ static void gather_works(const cvy_simt_machine *m, const cvy_simt_direct *plan,
     written += mine;
     if (groups > 0)
       add_work(list, cvy_simt_products(
-                         m, part_of(m, plan), plan->tile, true, groups, fma, deepest,
+                         m, part_of(m, plan), plan->tile, faster_of(m, plan), groups, fma, deepest,
                          in + w * share +
                              (plan->part_floats ? 4 * mine * (data ? p->x.pitch : plan->y.pitch) : out * share)));
   }
@@ -292,16 +303,16 @@ cvy_simt_winograd_works cvy_simt_winograd_works_of(const cvy_simt_machine *machi
   const double fma = area * (double)cuts * (weights ? tiles : plan->in_pitch);
   const double part =
       machine->constants.products[plan->matrices == 16 ? CVY_PRODUCTS_WINOGRAD2 : CVY_PRODUCTS_WINOGRAD4][pass];
-  const bool tf32 = plan->matrices == 16; /* F(4x4)'s products stay float32 */
+  const double faster = plan->matrices == 16 ? machine->tf32_rate : 1; /* F(4x4)'s products stay float32 */
   cvy_simt_winograd_works w = {.input = {0}};
   if (weights) {
     w.input = cvy_simt_moves(machine, x_bytes + v * time + y_bytes * (p->bias ? 2 : 1) + d * time);
-    w.products = cvy_simt_products(machine, part, t, tf32, cuts * parts, fma, depth, (v + d) * time + u * parts);
+    w.products = cvy_simt_products(machine, part, t, faster, cuts * parts, fma, depth, (v + d) * time + u * parts);
     w.once = cvy_simt_moves(machine, u * parts + filter);
   } else {
     w.input = cvy_simt_moves(machine, x_bytes + v * time);
     w.output = cvy_simt_moves(machine, d * parts * time + y_bytes);
-    w.products = cvy_simt_products(machine, part, t, tf32, cuts * parts, fma, depth, v * time + u + d * parts * time);
+    w.products = cvy_simt_products(machine, part, t, faster, cuts * parts, fma, depth, v * time + u + d * parts * time);
     w.once = cvy_simt_moves(machine, filter + u);
   }
   return w;

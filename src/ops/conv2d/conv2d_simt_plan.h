@@ -16,17 +16,17 @@ typedef struct cvy_simt_machine {
   cvy_device_rates rates; /* as launches have them */
   cvy_simt_constants constants;
   size_t memory_bytes;
-  double tf32_rate; /* products as fast as float32's times this, where they are TF32 */
+  double tf32_rate, staged_rate; /* products as fast as float32's times this, where they are TF32: cvy_simt_constants */
 } cvy_simt_machine;
 /* `math` is what cvy_math_resolve gave. */
 cvy_simt_machine cvy_simt_machine_of(cvy_device *device, cvy_math math);
 /* The machine of a job that is asked about, whose arithmetic is still what the user wants. */
 cvy_simt_machine cvy_simt_machine_asked(const cvy_conv_job *job);
 
-/* A launch of products that reach `part` of the FMA rate: groups of a tile, `fma` multiply-adds together, the deepest
+/* A launch of products that reach `part` of the FMA rate, `faster` times: groups of a tile, `fma` multiply-adds together, the deepest
  * group `depth` deep. */
-cvy_launch_work cvy_simt_products(const cvy_simt_machine *m, double part, cvy_gemm_tile tile, bool tf32, int64_t groups,
-                                  double fma, int depth, double bytes);
+cvy_launch_work cvy_simt_products(const cvy_simt_machine *m, double part, cvy_gemm_tile tile, double faster,
+                                  int64_t groups, double fma, int depth, double bytes);
 /* A launch that only moves bytes. */
 cvy_launch_work cvy_simt_moves(const cvy_simt_machine *m, double bytes);
 

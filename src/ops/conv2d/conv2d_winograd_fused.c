@@ -102,7 +102,7 @@ static fused_works works_for(const cvy_simt_machine *m, const cvy_conv_job *job,
                 counted = kernel == &four ? 2 * blocks_of(blocks * filters, (int)units) * units : blocks * filters;
   const double counted_fma = kernel == &four ? fma / 2 * (double)counted / groups : fma;
   fused_works works = {.filter = cvy_simt_moves(m, w + u)};
-  works.multiply = cvy_simt_products(m, part, (cvy_gemm_tile){128, 128, 8}, false, counted, counted_fma, depth,
+  works.multiply = cvy_simt_products(m, part, (cvy_gemm_tile){128, 128, 8}, 1, counted, counted_fma, depth,
                                      memory > cached ? memory : cached);
   works.multiply.fma = fma, works.multiply.bytes = memory;
   if (kernel == &four) works.multiply.resident = 1;

@@ -4,15 +4,18 @@
 
 const int cvy_gemm_tiles[CVY_GEMM_TILES][CVY_CONV_TILES] = {{128, 128, 8}, {128, 64, 4}, {64, 64, 4}};
 
+static int larger(int a, int b) { return a > b ? a : b; }
+
 /* Two steps of the depth and 12 numbers, or the 32 rows of results that a convolution stores together; rows lie at most
- * 8 floats further apart than they are long. */
-static int local_bytes_of(cvy_gemm_tile t) {
-  const int steps = 2 * t.k * (t.m + 8 + t.n + 8) + 12, strip = 32 * (t.n + 8);
-  return (steps > strip ? steps : strip) * (int)sizeof(float);
+ * 8 floats further apart than they are long. With NVIDIA's matrix units, the stages of cl/matrix_core.clh, 16 deep each. */
+static int local_bytes_of(const cvy_capabilities *capabilities, cvy_gemm_tile t) {
+  const int steps = 2 * t.k * (t.m + 8 + t.n + 8) + 12, strip = 32 * (t.n + 8),
+            stages = capabilities->matrix_unit == CVY_MATRIX_NVIDIA ? (t.m + t.n > 128 ? 3 : 2) * 16 * (t.m + t.n) : 0;
+  return larger(larger(steps, strip), stages) * (int)sizeof(float);
 }
 
 bool cvy_gemm_tile_fits(const cvy_capabilities *capabilities, cvy_gemm_tile t) {
-  return (size_t)local_bytes_of(t) <= capabilities->local_bytes &&
+  return (size_t)local_bytes_of(capabilities, t) <= capabilities->local_bytes &&
          (size_t)cvy_gemm_items(t) <= capabilities->max_work_group;
 }
 
@@ -42,7 +45,7 @@ cvy_status cvy_gemm_tile_check(const cvy_capabilities *capabilities, const int *
   CVY_REQUIRE(cvy_gemm_tile_fits(capabilities, t), CVY_E_ARGUMENT,
               "convolution: a tile of %dx%dx%d wants work-groups of %d and %d bytes of local memory; the device has "
               "%zu and %zu",
-              t.m, t.n, t.k, cvy_gemm_items(t), local_bytes_of(t), capabilities->max_work_group,
+              t.m, t.n, t.k, cvy_gemm_items(t), local_bytes_of(capabilities, t), capabilities->max_work_group,
               capabilities->local_bytes);
 fail:
   return status;
