@@ -27,8 +27,8 @@ static const cvy_simt_constants any = {.launch = 1,
  * how; the test step_plan does it again and compares). Expected beside measured there: 8 % off in the middle. The
  * bench overwrites caches before each launch, which a step does not: hence what a launch costs. `tf32` is of kernels
  * without stages, which that table has. Estimates below; `staged`: a plain kernel with the same instructions, tile and
- * stages made 64 to 90 TFLOP/s of 3x3 convolutions with 64 to 512 channels and 117 of a product, against 39 that `products` gives
- * float32; Convoy's own kernels were not measured yet. */
+ * stages made 64 to 90 TFLOP/s of 3x3 convolutions with 64 to 512 channels and 117 of a product, against 39 that
+ * `products` gives float32; Convoy's own kernels were not measured yet. */
 static const cvy_simt_constants h200 = {.launch = 1.55,
                                         .bytes = 0.56,
                                         .products = {[CVY_PRODUCTS_DIRECT] = {0.62, 0.53, 0.65},
