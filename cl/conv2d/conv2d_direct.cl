@@ -168,7 +168,7 @@ static in_vec finish_pixel(pixel p, global const float *affine, int pitch, int f
 #if GEMM_MATRIX
 /* Where channel c of a pixel lies; *there is false, and the result 0, where there is no such pixel. */
 static int source_of(cvy_shape in, int image, int row, int col, int c, bool *there) {
-  *there = row >= 0 && row < in.h && col >= 0 && col < in.w;
+  *there = col >= 0 && col < in.w && row >= 0 && row < in.h;
   return *there ? ((image * in.h + row) * in.w + col) * in.pitch + c : 0;
 }
 

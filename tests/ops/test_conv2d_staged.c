@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Direct convolution on cl/matrix_core.clh, emulated (CVY_FORCE_MATRIX=nvidia-emulated), against ref_conv2d.c: shapes at
+ * Direct convolution on cl/matrix_core.clh, emulated (CVY_FORCE_MATRIX=nvidia-emulated), against ref_conv2d.c: shapes
+ * at
  * the edges of tiles, and sums whose depth is about that of the stages in local memory. All numbers are integers that
  * come out exact, so that a number from a wrong place shows. Each case runs with copies that are performed as late as
  * the instruction may, and as early (COPY_EARLY). */

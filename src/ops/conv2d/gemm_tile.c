@@ -7,7 +7,8 @@ const int cvy_gemm_tiles[CVY_GEMM_TILES][CVY_CONV_TILES] = {{128, 128, 8}, {128,
 static int larger(int a, int b) { return a > b ? a : b; }
 
 /* Two steps of the depth and 12 numbers, or the 32 rows of results that a convolution stores together; rows lie at most
- * 8 floats further apart than they are long. With NVIDIA's matrix units, the stages of cl/matrix_core.clh, 16 deep each. */
+ * 8 floats further apart than they are long. With NVIDIA's matrix units, the stages of cl/matrix_core.clh, each of them
+ * 16 deep. */
 static int local_bytes_of(const cvy_capabilities *capabilities, cvy_gemm_tile t) {
   const int steps = 2 * t.k * (t.m + 8 + t.n + 8) + 12, strip = 32 * (t.n + 8),
             stages = capabilities->matrix_unit == CVY_MATRIX_NVIDIA ? (t.m + t.n > 128 ? 3 : 2) * 16 * (t.m + t.n) : 0;
