@@ -124,8 +124,8 @@ static const float *make_norm(const step *s, const cvy_instance *instance, const
   return y;
 }
 
-/* The output of a ReLU that need not be there any more: behind a batchnorm, in front of a pool, or between a convolution
- * and a pool. */
+/* The output of a ReLU that need not be there any more: behind a batchnorm, in front of a pool, or between a
+ * convolution and a pool. */
 static const float *make_node(const step *s, const cvy_instance *instance, int node) {
   for (int i = 0; i < instance->plan->n_units; i++) {
     const cvy_unit *const u = &instance->plan->units[i];
