@@ -130,6 +130,11 @@ int cvy_onnx_axis(int64_t axis, int rank) {
   return axis < -rank || axis >= rank ? -1 : (int)(axis < 0 ? axis + rank : axis);
 }
 
+int64_t cvy_onnx_place(int64_t at, int size) {
+  const int64_t from_begin = at < 0 ? at + size : at;
+  return from_begin < 0 ? 0 : from_begin > size ? size : from_begin;
+}
+
 int cvy_onnx_axes(state *im, int64_t *axes) {
   if (!cvy_onnx_has_input(im, 1)) return cvy_onnx_wholes(im, "axes", axes, CVY_ONNX_WHOLE_MOST);
   const value *const v = cvy_onnx_node_input(im, 1);

@@ -40,6 +40,8 @@ cvy_onnx_value *cvy_onnx_needed_output(const cvy_onnx_import_state *im, size_t k
 void cvy_onnx_same_as(cvy_onnx_import_state *im, const cvy_onnx_value *v);
 /* Which of `rank` dimensions an axis means, counted from either end, -1 being the last; -1: none. Pure. */
 int cvy_onnx_axis(int64_t axis, int rank);
+/* A place that Slice names in a dimension of `size`, counted from either end, from 0 to size. Pure. */
+int64_t cvy_onnx_place(int64_t at, int size);
 /* Axes from an attribute or from input 1; how many, -1: they are not known. */
 int cvy_onnx_axes(cvy_onnx_import_state *im, int64_t *axes);
 /* The first output is the tensor x of the file with these 1 to CVY_ONNX_WHOLE_MOST dimensions. */

@@ -43,8 +43,7 @@ static cvy_status check(const cvy_channels_call *c) {
                   end_of(c->y_at, c->count, c->y_step) + c->fill <= c->y_pitch,
               CVY_E_ARGUMENT,
               "channels: %d channels and %d zeros, from %d of %d in steps of %d to %d of %d in steps of %d, in %d "
-              "rows: "
-              "must lie inside of a row",
+              "rows: must lie inside of a row",
               c->count, c->fill, c->x_at, c->x_pitch, step_of(c->x_step), c->y_at, c->y_pitch, step_of(c->y_step),
               c->rows);
   CVY_REQUIRE(cvy_fits_int32(&x, c->rows) && cvy_fits_int32(&y, c->rows), CVY_E_ARGUMENT,

@@ -222,8 +222,8 @@ static void run_case(check_device *d, const char *name, bounds b, const char *al
   json_decref(root);
 }
 
-/* What is chosen, and each algorithm forced, direct for the layers that it cannot do. The last two have kernels for
- * SIMT devices only. */
+/* What the planner chooses, and what the test forces: each algorithm, direct for the layers that it cannot do. The last
+ * two have kernels for SIMT devices only. */
 static const char *const lists[] = {"auto",        "direct",     "winograd2,direct",       "winograd4,direct",
                                     "gemm,direct", "fft,direct", "winograd2_fused,direct", "winograd4_fused,direct"};
 enum { N_LISTS = sizeof lists / sizeof lists[0] };

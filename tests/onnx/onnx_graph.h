@@ -16,11 +16,22 @@ static inline void begin(bytes *g) {
   put_value(g, 12, "y", 2, 1);
 }
 
+/* A node of a case's table. */
+typedef struct op_line {
+  const char *op, *inputs, *out, *attributes;
+} op_line;
+/* The first nodes of the table, at most `most`, up to one without an operator. */
+static inline void put_ops(bytes *g, const op_line *lines, int most) {
+  for (const op_line *l = lines; l < lines + most && l->op; l++) put_op(g, l->op, l->inputs, l->out, l->attributes);
+}
+
 /* From pictures to the output, with a layer that can be trained. */
 static inline void end(bytes *g, const char *from, int channels) {
   put_op(g, "GlobalAveragePool", from, "pooled", "");
   put_op(g, "Flatten", "pooled", "flat", "");
-  put_floats(g, "last.weight", channels == CHANNELS ? "2,4" : "2,6", 1);
+  char shape[16];
+  snprintf(shape, sizeof shape, "2,%d", channels);
+  put_floats(g, "last.weight", shape, 1);
   put_op(g, "Gemm", "flat last.weight", "y", "transB=1");
 }
 

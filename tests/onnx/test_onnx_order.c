@@ -39,11 +39,6 @@ CHECK_TEST(shapes) {
 
 /* ---- numbers of channels, and channels behind rows and columns ---- */
 
-/* The network of nodes between x and what `end` reads; each is "OP inputs output attributes…" in an entry. */
-typedef struct op_line {
-  const char *op, *inputs, *out, *attributes;
-} op_line;
-
 static void put_numbers(bytes *g) {
   put_floats(g, "c.weight", "4,4,1,1", 1);
   put_floats(g, "front", "4,1,1", 1);
@@ -197,8 +192,7 @@ CHECK_TEST(channels) {
     cvy_net *net;
     begin(&g);
     put_numbers(&g);
-    for (const op_line *l = cases[i].nodes; l < cases[i].nodes + 5 && l->op; l++)
-      put_op(&g, l->op, l->inputs, l->out, l->attributes);
+    put_ops(&g, cases[i].nodes, 5);
     end(&g, "r", CHANNELS);
     if (cases[i].refusal) {
       check_fails(cvy_onnx_import(write_file(&g, 17), 0, 0, 0, &net), CVY_E_UNSUPPORTED, cases[i].refusal);

@@ -67,12 +67,6 @@ static int size_of(const value *x, const int shape[3], int axis) {
   return shape[(x->last ? axis : axis - 1) == 1 ? 1 : 2];
 }
 
-/* A place in a dimension, counted from either end. */
-static int64_t place_in(int64_t at, int size) {
-  const int64_t from_begin = at < 0 ? at + size : at;
-  return from_begin < 0 ? 0 : from_begin > size ? size : from_begin;
-}
-
 /* Some channels, forwards; other dimensions are taken as a whole. */
 void cvy_onnx_take_slice(state *im) {
   int64_t starts[MOST], ends[MOST], axes[MOST], steps[MOST];
@@ -92,7 +86,8 @@ void cvy_onnx_take_slice(state *im) {
     const int axis = cvy_onnx_axis(n_axes ? axes[i] : i, x->flat ? 2 : 4), channels = cvy_onnx_channel_axis(x);
     const int64_t by = n_steps ? steps[i] : 1;
     const int size = axis > 0 ? size_of(x, shape, axis) : 0;
-    const int64_t from = size ? place_in(starts[i], size) : starts[i], to = size ? place_in(ends[i], size) : ends[i];
+    const int64_t from = size ? cvy_onnx_place(starts[i], size) : starts[i],
+                  to = size ? cvy_onnx_place(ends[i], size) : ends[i];
     if (axis == channels && by >= 1 && by <= shape[0] && from < to) {
       first = (int)from, step = (int)by, count = (int)((to - from + by - 1) / by);
     } else if (axis < 0 || axis == channels || by != 1 || from != 0 || to < (size ? size : INT32_MAX)) {

@@ -146,11 +146,6 @@ bool cvy_onnx_transpose_whole(state *im, const value *x) {
   return true;
 }
 
-static int place_in(int64_t at, int rows) {
-  const int64_t from_begin = at < 0 ? at + rows : at;
-  return (int)(from_begin < 0 ? 0 : from_begin > rows ? rows : from_begin);
-}
-
 /* Rows from one place to another, or all in the reverse order: PyTorch counts a padding's dimensions from the last,
  * ONNX from the first. */
 bool cvy_onnx_compute_slice(state *im) {
@@ -164,7 +159,8 @@ bool cvy_onnx_compute_slice(state *im) {
   }
   const int columns = x->whole_columns ? x->whole_columns : 1, rows = x->n_whole / columns;
   const bool back = good && axes[0] == 0 && steps[0] == -1 && starts[0] == -1 && ends[0] < -rows;
-  const int first = back ? 0 : place_in(starts[0], rows), behind = back ? rows : place_in(ends[0], rows);
+  const int first = back ? 0 : (int)cvy_onnx_place(starts[0], rows),
+            behind = back ? rows : (int)cvy_onnx_place(ends[0], rows);
   if (!good || axes[0] != 0 || (!back && (steps[0] != 1 || behind <= first)))
     return !cvy_onnx_refuse(im,
                             "it takes something else of a list of whole numbers than a part of it, or all in reverse");

@@ -23,9 +23,8 @@ cvy_simt_machine cvy_simt_machine_of(cvy_device *device, cvy_math math);
 /* The machine of a job that is asked about, whose arithmetic is still what the user wants. */
 cvy_simt_machine cvy_simt_machine_asked(const cvy_conv_job *job);
 
-/* A launch of products that reach `part` of the FMA rate, `faster` times:
- * groups of a tile, `fma` multiply-adds together, the deepest
- * group `depth` deep. */
+/* A launch of products that reach `part` of the FMA rate, `faster` times: groups of a tile, `fma` multiply-adds
+ * together, the deepest group `depth` deep. */
 cvy_launch_work cvy_simt_products(const cvy_simt_machine *m, double part, cvy_gemm_tile tile, double faster,
                                   int64_t groups, double fma, int depth, double bytes);
 /* A launch that only moves bytes. */

@@ -202,40 +202,25 @@ fail:
 }
 
 /* Products stay float32 with CVY_MATH_TF32. Bounds are those of winograd2_simt and winograd4_simt. */
+#define WINOGRAD_FUSED                                                                                   \
+  .state_bytes = sizeof(fused_state), .simt_shaped = true, .filter = 3, .most_stride = 1, .most_pad = 2, \
+  .no_weights = true, .cost = cost, .create = create, .expected = expected, .run = run
 const cvy_conv_algorithm cvy_conv_winograd2_fused = {.name = "winograd2_fused",
                                                      .algo = CVY_CONV_WINOGRAD2_FUSED,
                                                      .file = "conv2d_winograd_fused",
-                                                     .state_bytes = sizeof(fused_state),
-                                                     .simt_shaped = true,
-                                                     .filter = 3,
-                                                     .most_stride = 1,
-                                                     .most_pad = 2,
-                                                     .no_weights = true,
                                                      .tile_out = 2,
                                                      .error_bound = 1.8e-6,
                                                      .tiles = tiles_of2,
                                                      .n_tiles = sizeof tiles_of2 / sizeof *tiles_of2,
                                                      .can = can2,
-                                                     .cost = cost,
-                                                     .create = create,
-                                                     .expected = expected,
-                                                     .run = run};
+                                                     WINOGRAD_FUSED};
 const cvy_conv_algorithm cvy_conv_winograd4_fused = {.name = "winograd4_fused",
                                                      .algo = CVY_CONV_WINOGRAD4_FUSED,
                                                      .file = "conv2d_winograd4_fused",
-                                                     .state_bytes = sizeof(fused_state),
-                                                     .simt_shaped = true,
-                                                     .filter = 3,
-                                                     .most_stride = 1,
-                                                     .most_pad = 2,
-                                                     .no_weights = true,
                                                      .tile_out = 4,
                                                      .error_bound = 5.5e-6,
                                                      .tiles = tiles_of4,
                                                      .n_tiles = sizeof tiles_of4 / sizeof *tiles_of4,
                                                      .tile_fits = fits_tile,
                                                      .can = can4,
-                                                     .cost = cost,
-                                                     .create = create,
-                                                     .expected = expected,
-                                                     .run = run};
+                                                     WINOGRAD_FUSED};
