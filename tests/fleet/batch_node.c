@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * A node of a fleet that trains on samples of a data set, or on the same images as floats: batch_node NODES RANK DEVICE
  * set|batch STEPS OUT. It writes its weights and its evaluation's probabilities to the files OUT.w and OUT.p.
- * tests/fleet/test_batch_fleet.py starts it. With 0 steps: node RANK does two of six steps and leaves without a word. */
+ * tests/fleet/test_batch_fleet.py starts it. With 0 steps: node 1 does two of six steps and leaves without a word. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -508,7 +508,7 @@ static float *param(check_device *d, cvy_team *team, int device, const cvy_param
   return out;
 }
 
-/* After plain SGD, w' = w - lr g to the bit; the second team stops its steps there and goes on with values set by name. */
+/* After plain SGD, w' = w - lr g to the bit. */
 CHECK_TEST(gradients) {
   static const struct {
     const char *suffix;
