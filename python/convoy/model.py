@@ -11,6 +11,7 @@ import numpy as np
 
 from . import arrays, errors, options, parameters
 from ._cffi import ffi, lib
+from .batches import Batch
 from .core import CLOSE_WAIT_S
 from .devices import Device, selector
 from .handles import Handle, Log, Owner, is_forked, note_devices, refuse_fork, text_of
@@ -111,9 +112,12 @@ class Model(Owner):
             self._handle.log.call(lib.cvy_picture_read, os.fsencode(path), self._info, ffi.from_buffer("uint8_t[]", pixels[i]))
         return pixels
 
-    def predict(self, images: Any, layout: Optional[str] = None) -> np.ndarray:
-        """Probabilities float32 (N, classes) of images: bytes, or floats that are pixels/255, (N,H,W), (N,C,H,W) or (N,H,W,C). (`cvy_model_predict`)
+    def predict(self, images: Any, layout: Optional[str] = None, raw: bool = False) -> np.ndarray:
+        """Probabilities float32 (N, classes) of images: bytes, or floats that are pixels/255, (N,H,W), (N,C,H,W) or (N,H,W,C). raw: floats are the network's
+        input as they are, for a network that was trained on batches. (`cvy_model_predict`, `cvy_team_evaluate_batch`)
         Raises MismatchError: images of another size; DeviceError: the last device failed."""
+        if raw:
+            return self._predict_raw(Batch(images, None, layout, self.shape))
         pixels = arrays.as_bytes(images, layout, self.shape)
         n, height, width, channels = pixels.shape
         if (channels, height, width) != self.shape:
@@ -125,6 +129,15 @@ class Model(Owner):
             lib.cvy_stop_withdraw(self._stop)
             with Interrupts(self._stop):
                 self._handle.log.call(lib.cvy_model_predict, self._handle.pointer, ffi.from_buffer("uint8_t[]", pixels), n, ffi.from_buffer("float[]", out))
+        return out
+
+    def _predict_raw(self, batch: Batch) -> np.ndarray:
+        out = np.empty((batch.n, self.classes), np.float32)
+        with self._lock:
+            team = self._team
+            lib.cvy_stop_withdraw(self._stop)
+            with Interrupts(self._stop):
+                self._handle.log.call(lib.cvy_team_evaluate_batch, team, batch.pointer, ffi.from_buffer("float[]", out), ffi.NULL)
         return out
 
     def __repr__(self) -> str:

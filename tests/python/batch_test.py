@@ -54,7 +54,12 @@ def same_bits(folder, **settings):
         run.save(batch_file)
     assert bytes_of(set_file) == bytes_of(batch_file), f"{settings}: other bytes than with the data set"
     with convoy.Model(batch_file, devices="0:0") as model:
-        assert (model.predict(test[0]).argmax(axis=1) == test[1]).sum() == want[1].correct
+        found = model.predict(test[0])
+        assert (found.argmax(axis=1) == test[1]).sum() == want[1].correct
+        assert np.array_equal(model.predict(test[0], raw=True), found), "raw floats that are pixels/255 have other probabilities"
+        raises(convoy.ArgumentError, "floats are pixels/255", model.predict, 2 * test[0] - 1)
+        assert not np.array_equal(model.predict(2 * test[0] - 1, raw=True), found)
+        raises(convoy.MismatchError, "the network takes 1x28x28", model.predict, test[0][:, :, 1:], raw=True)
 
 
 def test_batch_bits(folder):
