@@ -4,6 +4,7 @@
 #define CONVOY_CONVOY_H
 
 #include "convoy/activations.h"
+#include "convoy/batch.h"
 #include "convoy/predictions.h"
 #include "convoy/compile.h"
 #include "convoy/data.h"

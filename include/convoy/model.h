@@ -50,6 +50,9 @@ void cvy_model_close(cvy_model **model);
 /* Metadata and devices, borrowed until the model is closed. */
 const cvy_model_info *cvy_model_get_info(const cvy_model *model);
 const cvy_devices *cvy_model_devices(const cvy_model *model);
+/* Its team, which was created for inference, for parameters by name and predictions on floats (cvy_team_param_get,
+ * cvy_team_param_set, cvy_team_evaluate_batch). Borrowed likewise. */
+cvy_team *cvy_model_team(const cvy_model *model);
 /* Probabilities of n samples (n, height, width, channels) of bytes → n x classes, by the pass of cvy_team_classify. An
  * evaluation with the same batch on the same devices gives the same numbers. More samples than a batch take several
  * passes. CVY_E_MEMORY · CVY_E_DEVICE: the last device failed · CVY_E_INTERRUPTED. */

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "convoy/batch.h"
 #include "convoy/data.h"
 #include "convoy/device.h"
 #include "convoy/fleet.h"
@@ -85,7 +86,7 @@ typedef struct cvy_team_params {
   cvy_bn_mode bn;
   int ghost; /* group size of CVY_BN_GHOST, >= 1 */
   /* Input pipeline: normalisation in training and evaluation, augmentation in training only.
-   * cvy_team_split_and_load and cvy_team_forward take floats as they are. */
+   * cvy_team_split_and_load, cvy_team_forward and images of a cvy_batch take floats as they are. */
   cvy_input_params input;
   cvy_optimizer_kind optimizer;
   float weight_decay;
@@ -203,6 +204,19 @@ cvy_status cvy_team_describe(cvy_team *team, const cvy_model_info *info);
  * steps under way. If that device is lost, in this call or earlier, it warns and copies from another device, which has
  * the same bits. CVY_E_DEVICE: no device is left · CVY_E_ARGUMENT: an unknown name or device; the message has it. */
 cvy_status cvy_team_param_get(cvy_team *team, int device, const char *name, float *out, size_t n_floats);
+/* Sets parameter `name` on all devices to `values` (elems of cvy_param_info, in PyTorch's order); steps and the
+ * optimiser's state go on. In a fleet every node sets the same values. Waits for steps under way. CVY_E_ARGUMENT: an
+ * unknown name, a constant of the network, another number of values, a team without weights, or no_sync ·
+ * CVY_E_NOT_FINITE: a value is NaN or infinite (with allow_nan or inference: accepted). */
+cvy_status cvy_team_param_set(cvy_team *team, const char *name, const float *values, size_t n_floats);
+/* Copies the gradient of parameter `name` in the last finished step to out (elems of cvy_param_info, in PyTorch's
+ * order): of the mean loss over the whole batch, summed over the devices in their order, before clipping, weight decay
+ * and, with BF16, rounding. Waits for steps under way. CVY_E_ARGUMENT: an unknown name; a frozen parameter; inference;
+ * no step yet, or none since weights were loaded; the devices were planned anew since · CVY_E_DEVICE: a device's part is
+ * lost with it (the team can continue) · CVY_E_UNSUPPORTED: the team is part of a fleet. */
+cvy_status cvy_team_grad_get(cvy_team *team, const char *name, float *out, size_t n_floats);
+/* The team's network: names and shapes of its parameters (net.h). Borrowed. */
+const cvy_net *cvy_team_net(const cvy_team *team);
 /* Compares a hash of every device's weights with the host's; CVY_E_DIVERGED names the device and the tensor. Waits. A
  * device that fails in this call is lost as in a step. */
 cvy_status cvy_team_verify(cvy_team *team);
@@ -250,6 +264,17 @@ typedef struct cvy_step_result {
  * The next call reports a failure of an earlier step. CVY_E_NOT_FINITE: a loss is NaN or infinite (message: step,
  * learning rate). */
 cvy_status cvy_team_step(cvy_team *team, const int32_t *samples, int n, float lr);
+/* One step of training on images of the caller (batch.h). A team may use this function and cvy_team_step in turns.
+ * The batch is copied once, before the function returns. run_ahead + 1 such copies are kept, each of the size of the
+ * team's batch; where one device of several has all samples, up to 256 MiB (or 4) more. A step that is repeated without
+ * a lost device reads its copy. Each device uploads its part while it computes the step before; in the first such step
+ * it allocates device memory for two passes of images, and a device without it is lost as in a step.
+ * In a fleet every node hands over the whole batch, with the same values: it uses its devices' part, and more of it
+ * after a node is lost.
+ * CVY_E_ARGUMENT: n is more than the team's batch or its cvy_team_params.samples; no labels; a label or a number is out
+ * of range (named, with its position); strides or images that are not aligned · CVY_E_MISMATCH: images of another size
+ * than the network takes · CVY_E_MEMORY: the copy. The team is unchanged in these cases. Others as of cvy_team_step. */
+cvy_status cvy_team_step_batch(cvy_team *team, const cvy_batch *batch, float lr);
 /* The next finished step's result, in order; *got false if none is finished. `wait`: waits for a step under way. */
 cvy_status cvy_team_take(cvy_team *team, bool wait, cvy_step_result *out, bool *got);
 /* Waits until all steps are finished and no device computes. */
@@ -269,6 +294,11 @@ cvy_status cvy_team_evaluate(cvy_team *team, cvy_set set, cvy_eval_result *out);
  * logits the first. `out` (may be NULL) counts the correct ones. A sample whose logits are not all finite may get NaN
  * and then counts as wrong. After the loss of a node or a fault of a device the pass is repeated on the others. */
 cvy_status cvy_team_classify(cvy_team *team, cvy_set set, float *probabilities, cvy_eval_result *out);
+
+/* The same on images of the caller (batch.h), of any number; the team needs no data set. In a fleet every node hands
+ * over the same images. probabilities may be NULL. Without labels `out` gets images and seconds only. Each device's
+ * thread copies the images of a pass once. Errors as of cvy_team_step_batch and cvy_team_evaluate. */
+cvy_status cvy_team_evaluate_batch(cvy_team *team, const cvy_batch *batch, float *probabilities, cvy_eval_result *out);
 
 /* Settings and cost of a device, for reports. */
 typedef struct cvy_replica_info {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from . import arrays, errors, options
+from . import arrays, errors, options, parameters
 from ._cffi import ffi, lib
 from .core import CLOSE_WAIT_S
 from .devices import Device, selector
@@ -81,6 +81,26 @@ class Model(Owner):
         self._info  # not closed
         devices = lib.cvy_model_devices(self._handle.pointer)
         return [text_of(lib.cvy_devices_label(devices, i)) or "" for i in range(lib.cvy_devices_count(devices))]
+
+    def parameter(self, name: str, device: int = 0) -> np.ndarray:
+        """A copy of a parameter's values, float32 with PyTorch's layout. (`cvy_team_param_get`) Raises ArgumentError, which names the parameters."""
+        with self._lock:
+            return parameters.get(self._handle.log, self._team, name, device)
+
+    def set_parameter(self, name: str, values: Any) -> None:
+        """Sets a parameter on all devices, for the predictions that follow; the file stays as it is. (`cvy_team_param_set`)"""
+        with self._lock:
+            parameters.put(self._handle.log, self._team, name, values)
+
+    def parameter_names(self) -> Tuple[str, ...]:
+        """Names of all parameters, as in PyTorch's state_dict."""
+        with self._lock:
+            return tuple(parameters.shapes(self._team))
+
+    @property
+    def _team(self) -> Any:
+        self._info  # not closed
+        return lib.cvy_model_team(self._handle.pointer)
 
     def read(self, paths: Sequence[Union[str, "os.PathLike[str]"]]) -> np.ndarray:
         """Pictures (JPEG, PNG, PGM, PPM) as bytes (N,H,W,C) of the network's size, resized as in training. (`cvy_picture_read`)

@@ -13,14 +13,16 @@ import numpy as np
 
 from . import arrays, errors, options, tensors
 from ._cffi import ffi, lib
+from .batch_run import epoch_line, event_text
+from .batches import Batches, are_batches
 from .core import Core
 from .data import SETS, Data, Pair, data_from_arrays, load_data, only
 from .handles import logger, note_devices, text_of
 from .history import EpochResult, EvalResult, FitResult, History, StepResult
 from .record import settings_json
-from .settings import Settings
+from .stepping import Stepping
 
-Source = Union[str, "os.PathLike[str]", Data, Pair]
+Source = Union[str, "os.PathLike[str]", Data, Pair, Batches]
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,7 @@ def _on_epoch(user: Any, epoch: Any) -> int:
     def work(run: _Run) -> bool:
         result = EpochResult(run.first_epoch + epoch.epoch, epoch.train_loss, _known(epoch.train_acc), _known(epoch.val_acc), _known(epoch.test_acc), epoch.seconds)
         if not run.quiet:
-            measured = "".join(f", {name} acc {value:.4f}" for name, value in (("train", result.train_acc), ("val", result.val_acc), ("test", result.test_acc)) if value is not None)
-            print(f"epoch {result.epoch + 1}/{run.first_epoch + run.epochs}: loss {result.train_loss:.4f}{measured}, {result.seconds:.1f} s", file=sys.stderr, flush=True)
+            print(epoch_line(result, run.first_epoch + run.epochs), file=sys.stderr, flush=True)
         return run.tell("on_epoch", result)
     return _guarded(user, work)
 
@@ -101,20 +102,14 @@ def _on_epoch(user: Any, epoch: Any) -> int:
 @ffi.def_extern(name="convoy_on_event")
 def _on_event(user: Any, event: Any, epoch: int) -> None:
     def work(run: _Run) -> bool:
-        if event.kind == lib.CVY_TEAM_SHARES_CHANGED:
-            text = text_of(event.of.shares.text) or ""
-        elif event.kind == lib.CVY_TEAM_DEVICE_LOST:
-            text = f"{text_of(event.of.lost.label)} is lost: {text_of(event.of.lost.reason)}"
-        else:
-            text = f"node {text_of(event.of.node.name)} is lost: {text_of(event.of.node.reason)}"
         for callback in run.callbacks:
-            callback.on_event(event.step, text)
+            callback.on_event(event.step, event_text(event))
         return False
     _guarded(user, work)
 
 
 @dataclass(eq=False, repr=False)
-class Trainer(Settings):
+class Trainer(Stepping):
     """Trains a network on one or more devices.
 
     The arguments are the options of `convoy train` (doc/reference.md), with the same words and defaults:
@@ -268,14 +263,16 @@ class Trainer(Settings):
             precise_bn: int = 0, quiet: bool = False) -> FitResult:
         """Trains for `epochs` passes over the training images, or `max_steps` steps.
 
-        train: (images, labels), "fashion-mnist", a folder, "synthetic:N", or an object of `load_data`. Images: arrays (N,H,W), (N,C,H,W) or (N,H,W,C) of bytes,
-        or of floats that are pixels/255; labels: whole numbers (N). val: a pair, or the fraction of each training class that is held out; test: a pair.
+        train: (images, labels), "fashion-mnist", a folder, "synthetic:N", an object of `load_data`, or batches. Images: arrays (N,H,W), (N,C,H,W) or (N,H,W,C) of
+        bytes, or of floats that are pixels/255; labels: whole numbers (N). Batches: an iterable of pairs (x, y) as `step` takes them, such as a DataLoader,
+        a generator (one pass: epochs=1 or max_steps), or a function that makes one; val and test are then pairs or batches of such values, and a schedule
+        needs len(train). val: a pair, or the fraction of each training class that is held out; test: a pair.
         After each epoch the validation set is evaluated, or without one the test set (evaluate=False: neither). save_best, patience, precise_bn: as the
         options of `convoy train`. quiet: no line per epoch on stderr.
 
         Ctrl-C ends the run after the steps under way: a checkpoint is written if there is a folder, KeyboardInterrupt follows, and the trainer can
         continue. A second call trains the same weights further: it draws other orders of the images, and needs a constant learning rate.
-        Returns the result, whose text is the book's line; epochs and steps are in `history`. (`cvy_train`)
+        Returns the result, whose text is the book's line; epochs and steps are in `history`. (`cvy_train`, `cvy_team_step_batch`)
         Raises ArgumentError, MismatchError (images that do not fit, another run's checkpoint), NotFiniteError (the loss), DeviceError (the last device failed),
         FileError (a checkpoint could not be written)."""
         for name, value, least in (("epochs", epochs, 1), ("patience", patience, 0), ("precise_bn", precise_bn, 0)):
@@ -285,8 +282,11 @@ class Trainer(Settings):
         with self._core.using("fit", alone=True) as keys:
             if self._fits and self.schedules:
                 raise errors.ArgumentError(f"schedule: {self.schedule!r} (warmup {self.warmup}) ended with the first call of fit; a further one needs a constant rate")
-            data = self._data(train, val, test)
             check = keys.check if keys else lambda: None
+            if are_batches(train):
+                return self._fit_batches(train, val=val, test=test, epochs=epochs, max_steps=max_steps, evaluate=evaluate, callbacks=callbacks, save_best=save_best,
+                                         patience=patience, precise_bn=precise_bn, quiet=quiet, check=check)
+            data = self._data(train, val, test)
             check()
             opened = self._checkpoint()
             try:
@@ -344,11 +344,13 @@ class Trainer(Settings):
     def evaluate(self, data: Union[None, Source] = None, which: str = "test") -> EvalResult:
         """Accuracy and mean loss of the weights.
 
-        data: (images, labels), a name or folder as for `fit`, an object of `load_data`, or None for the data of the last `fit`. which: "test", "val" or
+        data: (images, labels), a name or folder as for `fit`, an object of `load_data`, batches, or None for the data of the last `fit`. which: "test", "val" or
         "train", of data that have several sets. (`cvy_team_evaluate`) Raises ArgumentError: no such set; StoppedError after `stop`."""
         core = self._core
         options.word("which", which, SETS)
         with core.using("evaluate", alone=data is not None):
+            if are_batches(data):
+                return self._evaluate_batches(data)
             if data is None:
                 if core.data is None:
                     raise errors.ArgumentError("evaluate: no data yet; expected (images, labels), a name, or a call of fit before")

@@ -9,16 +9,20 @@
 typedef struct entry {
   int n, group_size, epoch;
   cvy_update_params update;
+  bool given;
+  cvy_step_images images; /* given */
 } entry;
 
-/* Of all sample numbers, 16 MiB. A few steps of any batch. */
-enum { SAMPLES_MOST = 4 << 20, STEPS_LEAST = 16 };
+/* Of all sample numbers, 16 MiB, and of all images of the caller's, 256 MiB. A few steps of any batch. */
+enum { SAMPLES_MOST = 4 << 20, STEPS_LEAST = 16, FLOATS_MOST = 64 << 20, GIVEN_LEAST = 4 };
 
 struct cvy_journal {
   int batch, room, size;
   long first;
-  entry entries[CVY_JOURNAL_STEPS]; /* step t at t % room */
-  int32_t *samples;                 /* `batch` of each */
+  entry entries[CVY_JOURNAL_STEPS];         /* step t at t % room */
+  int32_t *samples;                         /* `batch` of each */
+  cvy_step_images spare[CVY_JOURNAL_STEPS]; /* memory of removed steps */
+  int n_spare;
 };
 
 cvy_status cvy_journal_create(int batch, cvy_journal **out) {
@@ -42,23 +46,34 @@ fail:
 void cvy_journal_destroy(cvy_journal **journal) {
   cvy_journal *const j = *journal;
   if (!j) return;
+  cvy_journal_drop(j, j->first + j->size);
+  while (j->n_spare > 0) cvy_step_images_free(&j->spare[--j->n_spare]);
   cvy_free(j->samples);
   cvy_free(j);
   *journal = NULL;
 }
 
 int cvy_journal_size(const cvy_journal *j) { return j->size; }
-int cvy_journal_room(const cvy_journal *j) { return j->room; }
+
+int cvy_journal_room(const cvy_journal *j, size_t image_floats) {
+  const size_t most = image_floats ? FLOATS_MOST / image_floats / (size_t)j->batch : (size_t)j->room;
+  return most < GIVEN_LEAST ? GIVEN_LEAST : most < (size_t)j->room ? (int)most : j->room;
+}
 
 static int32_t *samples_of(const cvy_journal *j, long step) {
   return j->samples + (size_t)(step % j->room) * (size_t)j->batch;
 }
 
-void cvy_journal_add(cvy_journal *j, const cvy_step *step) {
+void cvy_journal_add(cvy_journal *j, cvy_step *step) {
   if (j->size == 0) j->first = step->number;
   CVY_ASSERT(j->size < j->room && step->number == j->first + j->size);
-  j->entries[step->number % j->room] =
-      (entry){.n = step->n, .group_size = step->group_size, .epoch = step->epoch, .update = step->update};
+  entry *const e = &j->entries[step->number % j->room];
+  *e = (entry){
+      .n = step->n, .group_size = step->group_size, .epoch = step->epoch, .update = step->update, .given = step->given};
+  if (step->given) {
+    e->images = step->images;
+    step->images = j->n_spare > 0 ? j->spare[--j->n_spare] : (cvy_step_images){0};
+  }
   memcpy(samples_of(j, step->number), step->samples, (size_t)step->n * sizeof *step->samples);
   j->size++;
 }
@@ -71,12 +86,18 @@ void cvy_journal_get(const cvy_journal *j, long number, cvy_step *out) {
   out->group_size = e->group_size;
   out->epoch = e->epoch;
   out->update = e->update;
+  out->given = e->given;
+  out->images = e->images;
   memcpy(out->samples, samples_of(j, number), (size_t)e->n * sizeof *out->samples);
 }
 
 void cvy_journal_drop(cvy_journal *j, long step) {
   const long gone = step - j->first;
   if (gone <= 0) return;
+  for (long s = j->first; s < j->first + j->size && s < step; s++) {
+    const entry *const e = &j->entries[s % j->room];
+    if (e->given) j->spare[j->n_spare++] = e->images;
+  }
   j->size = gone < j->size ? j->size - (int)gone : 0;
   j->first = step;
 }

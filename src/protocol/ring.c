@@ -17,6 +17,8 @@ struct cvy_ring {
   long truth;           /* the first step that the ledger lacks, of those that began, or the next one */
   long redo;            /* the step that is being repeated, -1: none */
   int epoch;            /* of the steps that begin; the caller's */
+  long last;            /* the step that ended last, -1: none, and its samples */
+  int last_n;
   bool stopping;
 };
 
@@ -24,6 +26,7 @@ struct cvy_ring {
 
 static void free_step(const cvy_ring *r, cvy_step *s) {
   if (r->params.on_free) r->params.on_free(r->params.user, s);
+  if (s != &r->redone) cvy_step_images_free(&s->images); /* those are the journal's */
   cvy_free(s->samples);
   cvy_free(s->all_shares);
   cvy_free(s->times);
@@ -55,7 +58,7 @@ cvy_status cvy_ring_create(const cvy_ring_params *params, cvy_ring **out) {
   r->params = *params;
   r->roster = params->roster;
   r->n = cvy_roster_size(params->roster);
-  r->redo = -1;
+  r->redo = r->last = -1;
   for (int i = 0; i <= params->run_ahead; i++) CVY_TRY(make_step(r, &r->slots[i]));
   if (cvy_shares_all(params->shares) > 1) {
     CVY_TRY(make_step(r, &r->redone));
@@ -237,9 +240,9 @@ long cvy_ring_kept(cvy_ring *r, const cvy_roster *roster) {
   return r->finished;
 }
 
-bool cvy_ring_is_full(cvy_ring *r) {
+bool cvy_ring_is_full(cvy_ring *r, size_t image_floats) {
   cvy_roster_lock(r->roster);
-  const bool full = r->journal && in_journal(r) + (r->next - r->finished) >= cvy_journal_room(r->journal);
+  const bool full = r->journal && in_journal(r) + (r->next - r->finished) >= cvy_journal_room(r->journal, image_floats);
   cvy_roster_unlock(r->roster);
   return full;
 }
@@ -247,8 +250,17 @@ bool cvy_ring_is_full(cvy_ring *r) {
 void cvy_ring_renumber(cvy_ring *r, long step) {
   cvy_roster_lock(r->roster);
   if (r->journal) cvy_journal_drop(r->journal, r->finished);
+  if (step != r->finished) r->last = -1;
   r->next = r->finished = r->truth = step;
   cvy_roster_unlock(r->roster);
+}
+
+long cvy_ring_last(cvy_ring *r, int *n) {
+  cvy_roster_lock(r->roster);
+  const long last = r->last;
+  *n = r->last_n;
+  cvy_roster_unlock(r->roster);
+  return last;
 }
 
 void cvy_ring_stop(cvy_ring *r) {
@@ -341,8 +353,8 @@ static void go_on(cvy_ring *r) {
   else cvy_roster_fail(r->roster, status);
 }
 
-static void count(cvy_ring *r, const cvy_step *step, double ms) CVY_HOLDS(r->roster);
-static void count(cvy_ring *r, const cvy_step *step, double ms) {
+static void count(cvy_ring *r, cvy_step *step, double ms) CVY_HOLDS(r->roster);
+static void count(cvy_ring *r, cvy_step *step, double ms) {
   if (r->journal && step->lone >= 0) cvy_journal_add(r->journal, step);
   r->finished++;
   if (step->lone < 0) r->truth = r->finished;
@@ -354,6 +366,8 @@ static void count(cvy_ring *r, const cvy_step *step, double ms) {
 void cvy_ring_finish(cvy_ring *r, cvy_status status, double ms) {
   cvy_roster_lock(r->roster);
   if (status == CVY_OK) {
+    r->last = oldest(r)->number;
+    r->last_n = oldest(r)->n;
     if (r->redo >= 0) go_on(r);
     else count(r, slot_of(r, r->finished), ms);
     cvy_roster_wake(r->roster);

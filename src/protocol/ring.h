@@ -10,6 +10,7 @@
 #include "src/ops/update_params.h"
 #include "src/protocol/roster.h"
 #include "src/protocol/shares.h"
+#include "src/protocol/step_images.h"
 
 struct cvy_bn_sync;
 struct cvy_stamp;
@@ -43,8 +44,10 @@ typedef struct cvy_step {
   int group_size;         /* of batch normalisation; 0: one group per share */
   struct cvy_bn_sync *bn; /* batch statistics over all shares; NULL: over groups or shares */
   cvy_update_params update;
-  int epoch;            /* from 0; the samples' random numbers depend on it */
-  int32_t *samples;     /* n sample numbers, device i's at parts[i].offset */
+  int epoch;        /* from 0; the samples' random numbers depend on it */
+  int32_t *samples; /* n sample numbers, device i's at parts[i].offset */
+  bool given;       /* the batch is the caller's: its images and labels, in the same order, are in: */
+  cvy_step_images images;
   int *all_shares;      /* one per device of the fleet; without one, of the team */
   int *shares;          /* one per device, a part of these */
   cvy_step_part *parts; /* one per device */
@@ -78,7 +81,7 @@ void cvy_ring_destroy(cvy_ring **ring);
 
 /* The next step's begun_ns: the time now if no step is under way, else 0. */
 uint64_t cvy_ring_begins(cvy_ring *ring);
-/* The free slot of the next step: the caller fills in n, samples, begun_ns, update and group_size. */
+/* The free slot of the next step: the caller fills in n, samples, begun_ns, update, group_size, given and images. */
 cvy_step *cvy_ring_next(cvy_ring *ring);
 /* Sets the epoch of steps from the next one on; initially 0. A step keeps its epoch when it restarts. */
 void cvy_ring_set_epoch(cvy_ring *ring, int epoch);
@@ -100,8 +103,11 @@ long cvy_ring_truth(cvy_ring *ring);
 bool cvy_ring_is_behind(cvy_ring *ring);
 /* With no step under way: the ledger has all finished steps; returns how many. */
 long cvy_ring_kept(cvy_ring *ring, const cvy_roster *roster) CVY_HOLDS(roster);
-/* True if no step may begin before that, since the journal has no room for it. */
-bool cvy_ring_is_full(cvy_ring *ring);
+/* The newest step whose gradient the devices have computed, and its samples; -1: none since weights were loaded. */
+long cvy_ring_last(cvy_ring *ring, int *n);
+/* True if no step may begin before that, since the journal has no room for it. image_floats: of an image of the
+ * caller's, 0: the step has samples of the data set. */
+bool cvy_ring_is_full(cvy_ring *ring, size_t image_floats);
 /* With no step under way: the next one has this number. */
 void cvy_ring_renumber(cvy_ring *ring, long step);
 /* Ends the exchange thread: its next work is CVY_RING_STOP. */

@@ -140,6 +140,7 @@ fail:
 static void drop_plan(cvy_replica *r) {
   cvy_timeline_set_instance(r->timeline, r->setup.index, NULL);
   cvy_device_update_destroy(&r->lone);
+  cvy_replica_batch_destroy(&r->batch);
   cvy_instance_destroy(&r->instance); /* before the others: its kernels have their buffers as arguments */
   cvy_step_inputs_destroy(&r->notes);
   cvy_replica_data_destroy(&r->data);
@@ -180,6 +181,11 @@ fail:
   return status;
 }
 
+cvy_status cvy_replica_need_batch(cvy_replica *r) {
+  if (r->batch) return CVY_OK;
+  return cvy_replica_batch_create(r->device, r->instance, r->notes, &r->setup.net->layers[0].shape, &r->batch);
+}
+
 cvy_status cvy_replica_attach(cvy_replica *r, const cvy_data *data) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_queue_finish(cvy_device_compute_queue(r->device)));
@@ -198,7 +204,7 @@ fail:
 
 size_t cvy_replica_device_bytes(const cvy_replica *r) {
   return cvy_instance_device_bytes(r->instance) + (r->data ? cvy_replica_data_bytes(r->data) : 0) +
-         cvy_step_inputs_device_bytes(r->notes) + beside_bytes(r);
+         (r->batch ? cvy_replica_batch_bytes(r->batch) : 0) + cvy_step_inputs_device_bytes(r->notes) + beside_bytes(r);
 }
 
 static int room(const void *device) {
@@ -331,6 +337,16 @@ static cvy_status get_generation(void *device, float *w, float *const *moments, 
   if (running && l->n_running_floats)
     CVY_TRY(cvy_buffer_read(queue, cvy_instance_running(r->instance), 0, l->n_running_floats * sizeof(float), running,
                             NULL, NULL));
+fail:
+  return status;
+}
+
+cvy_status cvy_replica_gradient(cvy_replica *r, const cvy_param *param, float *out) {
+  cvy_status status = CVY_OK;
+  const cvy_bucket *const bucket = &r->setup.layout->buckets[param->bucket];
+  CVY_TRY(cvy_queue_finish(cvy_device_upload_queue(r->device))); /* it unmaps gradients */
+  CVY_TRY(cvy_buffer_read(cvy_device_compute_queue(r->device), cvy_instance_gradients(r->instance, param->bucket),
+                          (param->offset - bucket->offset) * sizeof *out, param->size * sizeof *out, out, NULL, NULL));
 fail:
   return status;
 }

@@ -55,18 +55,19 @@ typedef struct cvy_replica {
   cvy_pulse pulse;
   cvy_instance *instance;
   cvy_gather *gather;
-  bool is_lone;                   /* it is planned to update its own weights (shares.h), with: */
-  struct cvy_device_update *lone; /* NULL: gradients cross */
-  struct cvy_step_inputs *notes;  /* small transfers of every step: results, sample numbers */
-  struct cvy_replica_data *data;  /* the data set on the device */
-  const cvy_data *attached;       /* the data set that a new plan copies to the device again; NULL: none */
-  struct cvy_staging *staging;    /* NULL unless gradients cross */
-  struct cvy_residual *residual;  /* NULL unless they cross as bfloat16 */
-  cvy_mail *mail;                 /* NULL unless gradients cross */
-  cvy_timeline *timeline;         /* the team's; NULL: times are not recorded */
-  const char *tuned_wrong;        /* why the device's file of tuned choices is refused; NULL: used, or there is none */
-  const cvy_step *step;           /* the one that the worker is enqueuing */
-  struct cvy_tensor *tensors;     /* of the caller, that lie on the device (tensors.c); the worker's */
+  bool is_lone;                    /* it is planned to update its own weights (shares.h), with: */
+  struct cvy_device_update *lone;  /* NULL: gradients cross */
+  struct cvy_step_inputs *notes;   /* small transfers of every step: results, sample numbers */
+  struct cvy_replica_data *data;   /* the data set on the device */
+  const cvy_data *attached;        /* the data set that a new plan copies to the device again; NULL: none */
+  struct cvy_staging *staging;     /* NULL unless gradients cross */
+  struct cvy_residual *residual;   /* NULL unless they cross as bfloat16 */
+  cvy_mail *mail;                  /* NULL unless gradients cross */
+  cvy_timeline *timeline;          /* the team's; NULL: times are not recorded */
+  const char *tuned_wrong;         /* why the device's file of tuned choices is refused; NULL: used, or there is none */
+  const cvy_step *step;            /* the one that the worker is enqueuing */
+  struct cvy_tensor *tensors;      /* of the caller, that lie on the device (tensors.c); the worker's */
+  struct cvy_replica_batch *batch; /* batches of the caller; NULL: there was none since the plan */
 } cvy_replica;
 
 /* The table of member.h; `device` is the cvy_replica. */
@@ -95,14 +96,25 @@ cvy_status cvy_replica_attach(cvy_replica *replica, const cvy_data *data);
 /* [worker] Makes the compute queue wait for the weights and running values from which step number `step` would start.
  * On an idle replica they must have been put for that step. */
 cvy_status cvy_replica_settle(cvy_replica *replica, long step);
-/* [worker] Inference on n consecutive samples of the set from `first`: the sum of losses and the number of correct
+/* Samples for inference. */
+typedef struct cvy_replica_source {
+  const cvy_batch *batch; /* the caller's; NULL: */
+  cvy_set set;            /* of the attached data */
+} cvy_replica_source;
+/* [worker] Enqueues the instance's input and labels for inference: n samples from `first`, at most its micro-batch.
+ * samples: room for n numbers. */
+cvy_status cvy_replica_load(cvy_replica *replica, const cvy_replica_source *source, int first, int n, int32_t *samples);
+/* [worker] Inference on n consecutive samples from `first`: the sum of losses and the number of correct
  * predictions are added to *loss_sum and *correct; probabilities (NULL: not requested) gets n rows with one number per
  * class, as in cvy_team_classify.
  * Blocking. CVY_E_INTERRUPTED soon after *stop becomes non-zero (NULL: never). */
-cvy_status cvy_replica_evaluate(cvy_replica *replica, cvy_set set, int first, int n, const cvy_stop *stop,
-                                double *loss_sum, long *correct, float *probabilities);
+cvy_status cvy_replica_evaluate(cvy_replica *replica, const cvy_replica_source *source, int first, int n,
+                                const cvy_stop *stop, double *loss_sum, long *correct, float *probabilities);
 /* [worker] Inference on n samples that lie in x (input pitch); output to y (N, pitch). Blocking. */
 cvy_status cvy_replica_forward(cvy_replica *replica, int n, cvy_buffer *x, cvy_buffer *y);
+/* [worker] Reads this device's part of a parameter's gradient, in the flat order (param->size floats), with all steps
+ * finished. Blocking. */
+cvy_status cvy_replica_gradient(cvy_replica *replica, const cvy_param *param, float *out);
 /* [worker] Copies all exchanged weights to the host memory of the device's uploads, if it has one. */
 cvy_status cvy_replica_stage_all(cvy_replica *replica, const float *w);
 /* [worker] Transfers every gradient down, in the form in which it crosses, and every weight up from w, which has been

@@ -50,21 +50,32 @@ fail:
   return status;
 }
 
-cvy_status cvy_replica_evaluate(cvy_replica *r, cvy_set set, int first, int n, const cvy_stop *stop, double *loss_sum,
-                                long *correct, float *probabilities) {
+cvy_status cvy_replica_load(cvy_replica *r, const cvy_replica_source *source, int first, int n, int32_t *samples) {
+  cvy_status status = CVY_OK;
+  if (source->batch) {
+    CVY_TRY(cvy_replica_need_batch(r));
+    return cvy_replica_batch_copy(r->batch, source->batch, first, n);
+  }
+  for (int i = 0; i < n; i++) samples[i] = first + i;
+  CVY_TRY(cvy_replica_data_load(r->data, source->set, samples, n, -1));
+fail:
+  return status;
+}
+
+cvy_status cvy_replica_evaluate(cvy_replica *r, const cvy_replica_source *source, int first, int n,
+                                const cvy_stop *stop, double *loss_sum, long *correct, float *probabilities) {
   cvy_status status = CVY_OK;
   float *rows = NULL;
   cvy_event *running = NULL, *enqueued = NULL;
   cvy_queue *const queue = cvy_device_compute_queue(r->device);
   const int micro = cvy_instance_micro_batch(r->instance);
-  int32_t *const samples = cvy_calloc((size_t)n, sizeof *samples);
+  int32_t *const samples = cvy_calloc((size_t)micro, sizeof *samples);
   const cvy_shape *const row = &r->setup.net->layers[r->setup.net->output].shape;
   if (probabilities) rows = cvy_calloc((size_t)(n < micro ? n : micro) * (size_t)row->pitch, sizeof *rows);
   CVY_REQUIRE(samples && (rows || !probabilities), CVY_E_MEMORY, "out of host memory for %d samples", n);
-  for (int i = 0; i < n; i++) samples[i] = first + i;
   for (int at = 0; at < n; at += micro) {
     const cvy_pass pass = {.n = n - at < micro ? n - at : micro, .batch = n, .accumulate = at > 0};
-    CVY_TRY(cvy_replica_data_load(r->data, set, samples + at, pass.n, -1));
+    CVY_TRY(cvy_replica_load(r, source, first + at, pass.n, samples));
     CVY_TRY(cvy_instance_forward(r->instance, &pass, false));
     if (rows) CVY_TRY(read_rows(r, pass.n, rows, probabilities + (size_t)at * (size_t)row->c));
     CVY_TRY(cvy_instance_loss(r->instance, &pass, false));

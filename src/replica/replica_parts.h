@@ -6,6 +6,7 @@
 #include "src/replica/device_update.h"
 #include "src/replica/step_inputs.h"
 #include "src/replica/replica.h"
+#include "src/replica/replica_batch.h"
 #include "src/replica/replica_data.h"
 #include "src/replica/residual.h"
 #include "src/replica/staging.h"
@@ -15,6 +16,8 @@
 static inline int cvy_replica_set_of(const cvy_replica *replica, long generation) {
   return replica->setup.staleness ? (int)(generation & 1) : 0;
 }
+/* [worker] r->batch, which the first batch of the caller makes. */
+cvy_status cvy_replica_need_batch(cvy_replica *replica);
 /* Rows of the table (member.h), in replica_step.c. */
 cvy_status cvy_replica_step(void *replica, cvy_step *step);
 cvy_status cvy_replica_drain(void *replica);

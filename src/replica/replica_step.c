@@ -155,11 +155,28 @@ int cvy_replica_pass_size(const cvy_replica *r, int share, int group) {
   return group > 1 ? cvy_ceil_div(even, group) * group : even;
 }
 
+/* Enqueues input and labels of a pass over n of the device's samples, from its sample `at`. */
+static cvy_status load(cvy_replica *r, const cvy_step *step, int at, cvy_pass *pass) {
+  cvy_status status = CVY_OK;
+  const size_t first = (size_t)step->parts[r->setup.index].offset + (size_t)at;
+  const int32_t *const samples = step->samples + first;
+  if (!step->given) {
+    CVY_TRY(cvy_replica_data_load(r->data, CVY_SET_TRAIN, samples, pass->n, step->epoch));
+    pass->samples = cvy_replica_data_numbers(r->data);
+    return CVY_OK;
+  }
+  CVY_TRY(cvy_replica_need_batch(r));
+  const float *const images = step->images.x + first * cvy_shape_elems(&r->setup.net->layers[0].shape);
+  CVY_TRY(cvy_replica_batch_load(r->batch, images, step->images.labels + first, samples, pass->n));
+  pass->samples = cvy_replica_batch_numbers(r->batch);
+fail:
+  return status;
+}
+
 static cvy_status run_passes(cvy_replica *r, cvy_step *step) {
   cvy_status status = CVY_OK;
   const int index = r->setup.index, share = step->shares[index], staleness = r->setup.staleness;
   const int micro = cvy_replica_pass_size(r, share, step->group_size);
-  const int32_t *const samples = step->samples + step->parts[index].offset;
   const bool exchanges = !r->lone && !r->setup.no_sync;
   for (int at = 0; at < share; at += micro) {
     const bool first = at == 0, last = at + micro >= share;
@@ -176,8 +193,7 @@ static cvy_status run_passes(cvy_replica *r, cvy_step *step) {
     if (first && r->lone && step->timed) CVY_TRY(note_time(r, &step->parts[index].began));
     if (first && exchanges && r->setup.no_overlap) CVY_TRY(cvy_replica_settle(r, step->number - staleness));
     cvy_instance_use_weights(r->instance, cvy_replica_set_of(r, step->number - staleness));
-    CVY_TRY(cvy_replica_data_load(r->data, CVY_SET_TRAIN, samples + at, pass.n, step->epoch));
-    pass.samples = cvy_replica_data_numbers(r->data);
+    CVY_TRY(load(r, step, at, &pass));
     /* once the running values come back, the host has taken the previous step's sums */
     if (first && exchanges && cvy_layout_moves(r->setup.layout))
       CVY_TRY(need_parcel(r, r->setup.layout->n_buckets, step->number));
@@ -201,7 +217,9 @@ cvy_status cvy_replica_step(void *replica, cvy_step *step) {
   r->step = step;
   cvy_profile_step(r->device, number, cvy_timeline_measures(r->timeline, number));
   if (step->shares[index] > 0) {
+    cvy_step_inputs_note(r->notes, -1, 0);
     CVY_TRY(run_passes(r, step));
+    cvy_step_inputs_note(r->notes, number, step->shares[index]);
     CVY_TRY(cvy_step_inputs_fetch_result(r->notes, number, cvy_instance_result(r->instance),
                                          r->lone ? cvy_device_update_norm(r->lone) : NULL, &finished));
     if (step->timed) CVY_TRY(cvy_stamp_create(finished, &step->parts[index].ended));

@@ -17,6 +17,8 @@ struct cvy_step_inputs {
   int32_t *samples;         /* NOTES blocks of micro_batch, of passes in turn */
   cvy_event *sent[NOTES];   /* the block may be written again */
   long passes;
+  long gradient_step; /* -1: none */
+  int gradient_share;
 };
 
 cvy_status cvy_step_inputs_create(cvy_device *device, int micro_batch, cvy_step_inputs **out) {
@@ -28,6 +30,7 @@ cvy_status cvy_step_inputs_create(cvy_device *device, int micro_batch, cvy_step_
   CVY_REQUIRE(n, CVY_E_MEMORY, "out of host memory");
   n->device = device;
   n->micro_batch = micro_batch;
+  n->gradient_step = -1;
   CVY_TRY(cvy_buffer_create(device, index_bytes, &n->index));
   CVY_TRY(cvy_buffer_fill(cvy_device_compute_queue(device), n->index, 0, index_bytes, 0));
   CVY_TRY(cvy_pinned_create(device, NOTES * (sizeof(cvy_xent_result) + sizeof(cvy_norm_result) + index_bytes),
@@ -78,6 +81,15 @@ cvy_status cvy_step_inputs_fetch_result(cvy_step_inputs *n, long step, cvy_buffe
 fail:
   cvy_event_destroy(&before);
   return status;
+}
+
+void cvy_step_inputs_note(cvy_step_inputs *n, long step, int share) {
+  n->gradient_step = step;
+  n->gradient_share = share;
+}
+
+int cvy_step_inputs_share(const cvy_step_inputs *n, long step) {
+  return n->gradient_step == step ? n->gradient_share : 0;
 }
 
 const cvy_xent_result *cvy_step_inputs_result(const cvy_step_inputs *n, long step) { return &n->results[step % NOTES]; }

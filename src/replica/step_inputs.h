@@ -24,6 +24,11 @@ cvy_status cvy_step_inputs_send_samples(cvy_step_inputs *notes, const int32_t *s
  * caller. */
 cvy_status cvy_step_inputs_fetch_result(cvy_step_inputs *notes, long step, cvy_buffer *result, cvy_buffer *norm,
                                         cvy_event **read);
+/* Notes that the device has the gradient of `share` samples of a step; -1: of none. */
+void cvy_step_inputs_note(cvy_step_inputs *notes, long step, int share);
+/* The samples of that step whose gradient the device has: 0 if none was noted since the notes were created, or another
+ * step's. */
+int cvy_step_inputs_share(const cvy_step_inputs *notes, long step);
 /* Any thread, behind that event. */
 const cvy_xent_result *cvy_step_inputs_result(const cvy_step_inputs *notes, long step);
 const cvy_norm_result *cvy_step_inputs_norm(const cvy_step_inputs *notes, long step);

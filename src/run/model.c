@@ -152,6 +152,7 @@ void cvy_model_close(cvy_model **model) {
 
 const cvy_model_info *cvy_model_get_info(const cvy_model *m) { return m->info; }
 const cvy_devices *cvy_model_devices(const cvy_model *m) { return m->devices; }
+cvy_team *cvy_model_team(const cvy_model *m) { return m->team; }
 
 cvy_status cvy_model_predict(cvy_model *m, const uint8_t *pixels, int n, float *probabilities) {
   cvy_status status = CVY_OK;

@@ -248,7 +248,7 @@ static bool keep_is_due(const trainer *t) {
 /* Before step number `next`. In a fleet the head's clock decides, and its word rides in a step's sums. */
 static bool keeps_before(const trainer *t, long next) {
   const bool due = keep_is_due(t);
-  if (cvy_ring_is_full(t->team->ring)) return true;
+  if (cvy_ring_is_full(t->team->ring, 0)) return true;
   if (!chain_of(t)) return due;
   if (due && writes(t)) cvy_chain_ask(chain_of(t), CVY_ASKS_KEEP, true);
   return all_know(t, t->keeps_after, next);
@@ -525,6 +525,7 @@ static void save_what_is_there(trainer *t, cvy_status status) {
 
 cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_params *params, cvy_train_result *out) {
   cvy_status status = CVY_OK;
+  const cvy_stop *const stop = team->params.stop; /* of evaluations outside this call */
   trainer t = {.team = team,
                .data = data,
                .epoch_whole = true,
@@ -548,8 +549,8 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   CVY_TRY(cvy_check_statistics(t.team, n < batch ? n : batch));
   if (t.p.max_steps == 0 || t.p.max_steps >= t.steps_per_epoch || t.p.precise_bn >= t.steps_per_epoch)
     CVY_TRY(cvy_check_statistics(t.team, rest));
-  team->stop = t.p.stop ? t.p.stop : team->params.stop;
-  if (chain_of(&t)) cvy_chain_set_stop(chain_of(&t), team->stop);
+  if (t.p.stop) team->params.stop = t.p.stop;
+  if (chain_of(&t)) cvy_chain_set_stop(chain_of(&t), team->params.stop);
   t.at.step = cvy_ring_next_number(team->ring);
   CVY_TRY(cvy_fleet_settings_check(team, &t.p, &t.at));
   CVY_TRY(take_room_for_predictions(&t));
@@ -574,7 +575,7 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   t.result.images_per_second = t.total_ms > 0 ? (double)t.total_images / (t.total_ms * 1e-3) : 0;
   *out = t.result;
 fail:
-  team->stop = team->params.stop;
+  team->params.stop = stop;
   if (chain_of(&t)) cvy_chain_set_stop(chain_of(&t), NULL);
   if (t.folders_made) cvy_remove_dirs(t.p.checkpoint_dir, t.folders_made); /* removes only folders that are empty */
   cvy_file_lock_release(&t.folder_lock);

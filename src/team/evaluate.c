@@ -10,9 +10,14 @@
 #include "src/nn/weights.h"
 #include "src/team/publish.h"
 #include "src/replica/replica_parts.h"
+#include "src/team/team_batch.h"
 
 static const char *const set_names[CVY_SET_COUNT] = {
     [CVY_SET_TEST] = "test", [CVY_SET_TRAIN] = "training", [CVY_SET_VAL] = "validation"};
+
+static const char *name_of(const cvy_replica_source *source) {
+  return source->batch ? "batch's" : set_names[source->set];
+}
 
 /* ---- data ---- */
 
@@ -63,7 +68,7 @@ fail:
 
 typedef struct search {
   cvy_team *team;
-  cvy_set set;
+  const cvy_replica_source *source;
   int first, n; /* the replica's samples; then those of the pass with such a loss */
   bool found;
   int layer; /* -1: every output of the pass is finite */
@@ -82,13 +87,12 @@ static cvy_status search_passes(void *device, void *arg) {
   for (int at = s->first; at < end && !s->found; at += micro) {
     const cvy_pass pass = {.n = end - at < micro ? end - at : micro, .batch = end - at < micro ? end - at : micro};
     cvy_xent_result result = {0};
-    for (int i = 0; i < pass.n; i++) samples[i] = at + i;
-    CVY_TRY(cvy_replica_data_load(r->data, s->set, samples, pass.n, -1));
+    CVY_TRY(cvy_replica_load(r, s->source, at, pass.n, samples));
     CVY_TRY(cvy_instance_forward(r->instance, &pass, false));
     CVY_TRY(cvy_instance_loss(r->instance, &pass, false));
     CVY_TRY(cvy_buffer_read(queue, cvy_instance_result(r->instance), 0, sizeof result, &result, NULL, NULL));
     if (isfinite(result.loss_sum)) continue;
-    CVY_TRY(cvy_replica_data_load(r->data, s->set, samples, pass.n, -1)); /* later layers may lie where the input lay */
+    CVY_TRY(cvy_replica_load(r, s->source, at, pass.n, samples)); /* later layers may lie where the input lay */
     CVY_TRY(cvy_instance_find_not_finite(r->instance, &pass, &s->layer));
     s->found = true;
     s->first = at;
@@ -102,8 +106,9 @@ fail:
 
 /* [caller] After an evaluation with such a loss, of these shares and sums per device, whose first sample is `first`:
  * warns, naming the tensor of the weights or the first layer that is the reason. */
-static void explain_loss(cvy_team *team, cvy_set set, int first, const int *shares, const double *loss_sums) {
-  const char *const what = set_names[set];
+static void explain_loss(cvy_team *team, const cvy_replica_source *source, int first, const int *shares,
+                         const double *loss_sums) {
+  const char *const what = name_of(source);
   char name[128];
   if (cvy_team_sync(team) != CVY_OK) return;
   if (cvy_weights_find_not_finite(team->layout, cvy_ledger_w(team->ledger), cvy_ledger_running(team->ledger), name,
@@ -113,7 +118,7 @@ static void explain_loss(cvy_team *team, cvy_set set, int first, const int *shar
         name);
     return;
   }
-  search s = {.team = team, .set = set};
+  search s = {.team = team, .source = source};
   bool here = false; /* not on another node of the fleet */
   for (int r = 0; r < cvy_roster_size(team->roster) && !s.found; first += shares[r++]) {
     if (isfinite(loss_sums[r]) || cvy_roster_is_lost(team->roster, r)) continue;
@@ -136,7 +141,8 @@ static void explain_loss(cvy_team *team, cvy_set set, int first, const int *shar
 
 typedef struct eval_args {
   cvy_team *team;
-  cvy_set set;
+  cvy_replica_source source;
+  int n;             /* samples of it */
   int *all_shares;   /* one per device of the fleet; without one, of the team */
   const int *shares; /* one per device of the team, a part of these */
   double *loss;
@@ -159,7 +165,7 @@ static cvy_status evaluate(void *owner, void *arg) {
   const int *const mine = a->shares + r->setup.index;
   const int first = sum_of(a->all_shares, mine);
   CVY_TRY(cvy_team_settle(a->team, r));
-  CVY_TRY(cvy_replica_evaluate(r, a->set, first, *mine, cvy_team_chain(a->team) ? NULL : a->team->stop,
+  CVY_TRY(cvy_replica_evaluate(r, &a->source, first, *mine, cvy_team_chain(a->team) ? NULL : a->team->params.stop,
                                &a->loss[r->setup.index], &a->correct[r->setup.index],
                                a->probabilities ? a->probabilities + (size_t)first * n_classes(a->team) : NULL));
 fail:
@@ -176,9 +182,8 @@ static void add_sums(void *user, void *data) {
   const eval_args *const a = user;
   const cvy_team *const team = a->team;
   eval_sums *const sums = data;
-  const int n = cvy_set_samples(team->data, a->set)->n;
   for (int r = 0; r < cvy_roster_size(team->roster); r++) {
-    sums->loss += a->loss[r] / n;
+    sums->loss += a->loss[r] / a->n;
     sums->correct += a->correct[r];
   }
   if (cvy_team_chain(team)) sums->stops += cvy_team_is_asked_to_stop(team);
@@ -223,7 +228,7 @@ fail:
 }
 
 /* One attempt on the devices that are there. *done: none was lost at it. */
-static cvy_status attempt(eval_args *a, int n, eval_sums *sums, bool *done) {
+static cvy_status attempt(eval_args *a, eval_sums *sums, bool *done) {
   cvy_status status = CVY_OK;
   cvy_team *const team = a->team;
   const size_t n_devices = (size_t)cvy_roster_size(team->roster);
@@ -231,14 +236,14 @@ static cvy_status attempt(eval_args *a, int n, eval_sums *sums, bool *done) {
   bool again = false;
   uint32_t round = 0;
   if (chain) CVY_TRY(cvy_chain_settle(chain, &round));
-  CVY_TRY(cvy_shares_of_samples(team->shares, n, a->all_shares));
+  CVY_TRY(cvy_shares_of_samples(team->shares, a->n, a->all_shares));
   CVY_TRY(cvy_team_sync_for_all(team));
   memset(a->loss, 0, n_devices * sizeof *a->loss);
   memset(a->correct, 0, n_devices * sizeof *a->correct);
   *sums = (eval_sums){0};
   CVY_TRY(cvy_roster_try_all(team->roster, evaluate, a, done));
   if (!*done) return cvy_roster_settle(team->roster);
-  if (chain && a->probabilities) CVY_TRY(gather_rows(a, round, n, &again));
+  if (chain && a->probabilities) CVY_TRY(gather_rows(a, round, a->n, &again));
   if (again) {
     *done = false;
     return CVY_OK;
@@ -250,44 +255,74 @@ fail:
   return status;
 }
 
+static cvy_status classify(eval_args *a, cvy_eval_result *out) {
+  cvy_status status = CVY_OK;
+  cvy_team *const team = a->team;
+  const int n_devices = cvy_roster_size(team->roster);
+  eval_sums sums = {0};
+  CVY_TRY(cvy_ring_wait(team->ring));
+  const uint64_t start = cvy_clock_ns();
+  a->all_shares = cvy_calloc((size_t)cvy_shares_all(team->shares), sizeof *a->all_shares);
+  a->loss = cvy_calloc((size_t)n_devices, sizeof *a->loss);
+  a->correct = cvy_calloc((size_t)n_devices, sizeof *a->correct);
+  CVY_REQUIRE(a->all_shares && a->loss && a->correct, CVY_E_MEMORY, "out of host memory");
+  a->shares = a->all_shares + cvy_shares_first(team->shares);
+  for (bool done = false; !done;) CVY_TRY(attempt(a, &sums, &done)); /* from the start when a device is lost */
+  if (sums.stops > 0) CVY_TRY(CVY_E_INTERRUPTED);
+  out->images = a->n;
+  if (!a->source.batch || a->source.batch->labels) {
+    out->loss = cvy_unsigned_nan(sums.loss);
+    out->correct = (int)sums.correct;
+    out->accuracy = (double)sums.correct / a->n;
+  }
+  out->seconds = cvy_clock_seconds_since(start);
+  if (!isfinite(out->loss) && !team->params.allow_nan)
+    explain_loss(team, &a->source, sum_of(a->all_shares, a->shares), a->shares, a->loss);
+  cvy_timeline_work(team->timeline, CVY_WORK_EVALUATE, -1, -1, -1, start);
+fail:
+  cvy_free(a->all_shares);
+  cvy_free(a->loss);
+  cvy_free(a->correct);
+  return status;
+}
+
+static cvy_status check_weights(const cvy_team *team) {
+  cvy_status status = CVY_OK;
+  CVY_REQUIRE(cvy_ledger_is_initialised(team->ledger), CVY_E_ARGUMENT,
+              "there are no weights to evaluate: call cvy_team_init or cvy_team_load first");
+fail:
+  return status;
+}
+
 cvy_status cvy_team_classify(cvy_team *team, cvy_set set, float *probabilities, cvy_eval_result *out) {
   cvy_status status = CVY_OK;
-  const int n_devices = cvy_roster_size(team->roster);
-  eval_args a = {.team = team, .set = set, .probabilities = probabilities};
   cvy_eval_result result;
-  eval_sums sums = {0};
   if (!out) out = &result;
   *out = (cvy_eval_result){0};
   CVY_REQUIRE(team->data, CVY_E_ARGUMENT, "there is no data to evaluate on: call cvy_team_attach first");
-  CVY_REQUIRE(cvy_ledger_is_initialised(team->ledger), CVY_E_ARGUMENT,
-              "there are no weights to evaluate: call cvy_team_init or cvy_team_load first");
+  CVY_TRY(check_weights(team));
   CVY_REQUIRE((int)set >= 0 && (int)set < CVY_SET_COUNT, CVY_E_ARGUMENT, "there is no set of samples %d", (int)set);
   const int n = cvy_set_samples(team->data, set)->n;
   CVY_REQUIRE(n > 0, CVY_E_ARGUMENT, "data set %s has no %s samples", team->data->name, set_names[set]);
-  CVY_TRY(cvy_ring_wait(team->ring));
-  const uint64_t start = cvy_clock_ns();
-  a.all_shares = cvy_calloc((size_t)cvy_shares_all(team->shares), sizeof *a.all_shares);
-  a.loss = cvy_calloc((size_t)n_devices, sizeof *a.loss);
-  a.correct = cvy_calloc((size_t)n_devices, sizeof *a.correct);
-  CVY_REQUIRE(a.all_shares && a.loss && a.correct, CVY_E_MEMORY, "out of host memory");
-  a.shares = a.all_shares + cvy_shares_first(team->shares);
-  for (bool done = false; !done;) CVY_TRY(attempt(&a, n, &sums, &done)); /* from the start when a device is lost */
-  if (sums.stops > 0) CVY_TRY(CVY_E_INTERRUPTED);
-  out->loss = cvy_unsigned_nan(sums.loss);
-  out->images = n;
-  out->correct = (int)sums.correct;
-  out->accuracy = (double)sums.correct / n;
-  out->seconds = cvy_clock_seconds_since(start);
-  if (!isfinite(out->loss) && !team->params.allow_nan)
-    explain_loss(team, set, sum_of(a.all_shares, a.shares), a.shares, a.loss);
-  cvy_timeline_work(team->timeline, CVY_WORK_EVALUATE, -1, -1, -1, start);
+  eval_args a = {.team = team, .source = {.set = set}, .n = n, .probabilities = probabilities};
+  CVY_TRY(classify(&a, out));
 fail:
-  cvy_free(a.all_shares);
-  cvy_free(a.loss);
-  cvy_free(a.correct);
   return status;
 }
 
 cvy_status cvy_team_evaluate(cvy_team *team, cvy_set set, cvy_eval_result *out) {
   return cvy_team_classify(team, set, NULL, out);
+}
+
+cvy_status cvy_team_evaluate_batch(cvy_team *team, const cvy_batch *batch, float *probabilities, cvy_eval_result *out) {
+  cvy_status status = CVY_OK;
+  cvy_eval_result result;
+  if (!out) out = &result;
+  *out = (cvy_eval_result){0};
+  CVY_TRY(check_weights(team));
+  CVY_TRY(cvy_team_check_batch(team, batch));
+  eval_args a = {.team = team, .source = {.batch = batch}, .n = batch->n, .probabilities = probabilities};
+  CVY_TRY(classify(&a, out));
+fail:
+  return status;
 }

@@ -34,10 +34,10 @@ struct cvy_team {
   struct cvy_rebalance *rebalance; /* shares follow speeds; else NULL */
   cvy_exchange *exchange;
   struct cvy_watch *watch;
-  cvy_pool *pool;
+  cvy_pool *pool;         /* the exchange thread's */
+  cvy_pool *copies;       /* the caller's, for its batches; NULL: none yet */
   cvy_timeline *timeline; /* NULL: times are not recorded */
   const cvy_data *data;
-  const cvy_stop *stop; /* breaks off an evaluation; NULL: none */
 };
 
 /* Samples of the largest step that the team is planned for: a device that gets nothing of so many has no weights. */
@@ -53,7 +53,7 @@ static inline cvy_chain *cvy_team_chain(const cvy_team *team) {
 
 /* The caller of this node's team was asked to stop. */
 static inline bool cvy_team_is_asked_to_stop(const cvy_team *team) {
-  return (team->stop && cvy_stop_requested(team->stop)) || cvy_chain_asks(cvy_team_chain(team), CVY_ASKS_STOP);
+  return cvy_stop_requested(team->params.stop) || cvy_chain_asks(cvy_team_chain(team), CVY_ASKS_STOP);
 }
 
 /* True with one device on all nodes together: no exchange. */

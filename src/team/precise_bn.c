@@ -114,7 +114,8 @@ static void add_parts(void *user, void *data) {
     const double *const part = p->parts + (size_t)r * p->n_moments;
     for (size_t i = 0; i < p->n_moments; i++) sums[i] += part[i];
   }
-  const bool stops = cvy_team_chain(p->team) ? cvy_team_is_asked_to_stop(p->team) : cvy_stop_requested(p->team->stop);
+  const bool stops =
+      cvy_team_chain(p->team) ? cvy_team_is_asked_to_stop(p->team) : cvy_stop_requested(p->team->params.stop);
   sums[p->n_moments] += stops;
 }
 

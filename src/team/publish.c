@@ -5,6 +5,7 @@
 
 #include "src/base/mem.h"
 #include "src/fleet/kept_state.h"
+#include "src/replica/replica_parts.h"
 
 typedef struct put_args {
   const cvy_ledger *ledger;
@@ -16,7 +17,9 @@ static cvy_status put_state(void *device, void *arg) {
   const put_args *const a = arg;
   const cvy_generation truth = cvy_ledger_generation(a->ledger, a->step);
   CVY_TRY(cvy_replica_fns.put(device, &truth));
-  if (a->step == 0) CVY_TRY(cvy_replica_fns.put_residual(device, NULL));
+  if (a->step > 0) return CVY_OK;
+  cvy_step_inputs_note(((cvy_replica *)device)->notes, -1, 0); /* of other weights */
+  CVY_TRY(cvy_replica_fns.put_residual(device, NULL));
 fail:
   return status;
 }

@@ -335,7 +335,6 @@ static cvy_status make_team(cvy_team *team, const cvy_team_params *params, int *
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   if (params && params->fleet) CVY_TRY(gather_devices(params->fleet, team->devices));
   CVY_TRY(take_params(&team->params, n, params));
-  team->stop = team->params.stop;
   CVY_TRY(cvy_team_arrange(team));
   CVY_TRY(cvy_opening_create(team->devices, team->net, &team->params, &team->opening));
   CVY_TRY(cvy_roster_create(n, &team->roster));
@@ -491,6 +490,7 @@ void cvy_team_destroy(cvy_team **out) {
   cvy_roster_destroy(&team->roster);
   cvy_events_destroy(&team->events);
   cvy_pool_destroy(&team->pool);
+  cvy_pool_destroy(&team->copies);
   cvy_ledger_destroy(&team->ledger);
   cvy_opening_destroy(&team->opening);
   cvy_layout_clear(&team->own_layout);
@@ -499,6 +499,7 @@ void cvy_team_destroy(cvy_team **out) {
 
 /* ---- getters ---- */
 
+const cvy_net *cvy_team_net(const cvy_team *team) { return team->net; }
 int cvy_team_size(const cvy_team *team) { return cvy_roster_size(team->roster); }
 cvy_status cvy_team_wait(cvy_team *team) { return cvy_ring_wait(team->ring); }
 bool cvy_team_next_event(cvy_team *team, cvy_team_event *out) { return cvy_events_take(team->events, out); }

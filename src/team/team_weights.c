@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The team's weights: first values, files, reading them from a device, and comparing all devices. */
+#include <math.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -11,6 +12,7 @@
 #include "src/nn/model_info.h"
 #include "src/nn/weights.h"
 #include "src/team/publish.h"
+#include "src/team/team_weights.h"
 
 /* Those of an optimiser that has made no update. */
 static void clear_moments(const cvy_team *team) {
@@ -98,7 +100,7 @@ fail:
   return status;
 }
 
-/* ---- reading parameters ---- */
+/* ---- parameters ---- */
 
 typedef struct read_args {
   cvy_team *team;
@@ -134,12 +136,23 @@ fail:
   return status;
 }
 
+cvy_status cvy_team_find_param(const cvy_team *team, const char *name, size_t n_floats, const cvy_param **out) {
+  cvy_status status = CVY_OK;
+  const int i = cvy_layout_find(team->layout, name);
+  CVY_REQUIRE(i >= 0, CVY_E_ARGUMENT, "the network has no parameter '%s'", name);
+  const cvy_param *const param = *out = &team->layout->params[i];
+  CVY_REQUIRE(n_floats == param->elems, CVY_E_ARGUMENT, "parameter '%s' has %zu values; got %zu", name, param->elems,
+              n_floats);
+fail:
+  return status;
+}
+
 cvy_status cvy_team_param_get(cvy_team *team, int device, const char *name, float *out, size_t n_floats) {
   cvy_status status = CVY_OK;
   float *w = NULL;
-  const int i = cvy_layout_find(team->layout, name);
+  const cvy_param *param;
   const int n = cvy_roster_size(team->roster);
-  CVY_REQUIRE(i >= 0, CVY_E_ARGUMENT, "the network has no parameter '%s'", name);
+  CVY_TRY(cvy_team_find_param(team, name, n_floats, &param));
   if (device < 0 || device >= n) {
     cvy_text where = {0};
     for (int r = 0; r < n; r++) cvy_text_add(&where, "%s%d (%s)", r ? ", " : "", r, cvy_roster_label(team->roster, r));
@@ -148,9 +161,6 @@ cvy_status cvy_team_param_get(cvy_team *team, int device, const char *name, floa
     cvy_text_clear(&where);
     return CVY_E_ARGUMENT;
   }
-  const cvy_param *const param = &team->layout->params[i];
-  CVY_REQUIRE(n_floats == param->elems, CVY_E_ARGUMENT, "parameter '%s' has %zu values; got %zu", name, param->elems,
-              n_floats);
   CVY_TRY(get_weights(team, device, &w));
   if (!w)
     cvy_log_warning("parameter '%s': device %d (%s) is lost; the values are those of the other devices", name, device,
@@ -158,6 +168,27 @@ cvy_status cvy_team_param_get(cvy_team *team, int device, const char *name, floa
   cvy_param_to_dense(param, w ? w : cvy_ledger_w(team->ledger), out);
 fail:
   cvy_free(w);
+  return status;
+}
+
+cvy_status cvy_team_param_set(cvy_team *team, const char *name, const float *values, size_t n_floats) {
+  cvy_status status = CVY_OK;
+  const cvy_param *param;
+  const bool allow_nan = team->params.allow_nan || team->params.inference;
+  CVY_TRY(cvy_team_find_param(team, name, n_floats, &param));
+  CVY_REQUIRE(cvy_ledger_is_initialised(team->ledger), CVY_E_ARGUMENT,
+              "there are no weights to change: call cvy_team_init or cvy_team_load first");
+  CVY_REQUIRE(!param->fixed, CVY_E_ARGUMENT, "'%s' is a constant of the network, not a parameter", name);
+  CVY_REQUIRE(!team->params.no_sync, CVY_E_ARGUMENT,
+              "a team without exchange (no_sync) does not train: its parameters are not set");
+  for (size_t i = 0; i < n_floats && !allow_nan; i++)
+    CVY_REQUIRE(isfinite(values[i]), CVY_E_NOT_FINITE, "value %zu for parameter '%s' is %g; expected finite numbers", i,
+                name, (double)values[i]);
+  CVY_TRY(cvy_team_sync(team));
+  cvy_param_to_flat(param, values, cvy_ledger_w(team->ledger));
+  if (cvy_ledger_previous(team->ledger)) cvy_param_to_flat(param, values, cvy_ledger_previous(team->ledger));
+  CVY_TRY(cvy_team_publish(team, cvy_ring_next_number(team->ring)));
+fail:
   return status;
 }
 
