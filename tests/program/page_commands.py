@@ -67,7 +67,7 @@ SUBSTITUTIONS = [
     ("0:0/1+1", "{parts}"),
     ("n64h28w28c64", "n2h28w28c64"),
     ("CVY_CL_DIR=cl", "CVY_CL_DIR={root}/cl"),
-    ("src/protocol/ledger.c", "{root}/src/protocol/ledger.c"),
+    ("src/protocol/gradient_sum.c", "{root}/src/protocol/gradient_sum.c"),
     ("'0:0*16'", "'0:0*16' --model lenet"),
     ("--max-steps 10", "--max-steps 2"),
 ]
