@@ -604,9 +604,9 @@ CHECK_TEST(wrong_use) {
   cvy_stop stop = {0};
   cvy_stop_request(&stop);
   cvy_eval_result eval;
-  team->stop = &stop;
+  team->params.stop = &stop;
   assert_int_equal(cvy_team_evaluate(team, CVY_SET_TEST, &eval), CVY_E_INTERRUPTED);
-  team->stop = NULL;
+  team->params.stop = NULL;
   check_ok(cvy_team_evaluate(team, CVY_SET_TEST, &eval));
   check_fails(cvy_team_evaluate(team, CVY_SET_VAL, &eval), CVY_E_ARGUMENT, "no validation samples");
   check_fails(cvy_team_evaluate(team, (cvy_set)3, &eval), CVY_E_ARGUMENT, "no set of samples 3");

@@ -165,6 +165,33 @@ static void compare(check_device *d, cvy_team *team, cvy_team *want) {
   check_ok(cvy_team_verify(team));
 }
 
+/* The copy itself: with the pitch of the input, over memory that had other values, and parts of a batch. */
+CHECK_TEST(copied) {
+  enum { N = 5 };
+  int32_t samples[N] = {3, 1, 4, 1, 5};
+  for (int way = 0; way < WAYS; way++)
+    for (int pitch = CHANNELS; pitch <= CHANNELS + 1; pitch++) {
+      const cvy_shape x = {.h = SIDE, .w = SIDE, .c = CHANNELS, .pitch = pitch};
+      images m = images_of(d, way, &data->train, samples, N);
+      if (way >= WAY_BACKWARD) m.batch.strides = m.strides;
+      const size_t floats = (size_t)N * PIXELS * (size_t)pitch;
+      float *const out = check_floats(d, floats);
+      for (size_t i = 0; i < floats; i++) out[i] = NAN;
+      check_ok(cvy_gather_batch_check(&m.batch, &x));
+      cvy_gather_batch(&m.batch, &x, 0, 2, out);
+      cvy_gather_batch(&m.batch, &x, 2, N - 2, out + 2 * PIXELS * pitch);
+      for (int i = 0; i < N; i++)
+        for (int at = 0; at < PIXELS; at++)
+          for (int c = 0; c < pitch; c++) {
+            const float want = c < CHANNELS ? *value_of(&m, way, i, c, at / SIDE, at % SIDE) : 0;
+            const float got = out[(i * PIXELS + at) * pitch + c];
+            if (!(got == want))
+              check_fail(d, "way %d, pitch %d: image %d, position %d, channel %d: %g, not %g", way, pitch, i, at, c,
+                         (double)got, (double)want);
+          }
+    }
+}
+
 /* ---- training ---- */
 
 static const double uneven[] = {5, 0, 7}, lone[] = {0, BATCH};
