@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Images that the caller has in memory as floats, for training and evaluation (team.h) instead of samples of an attached
- * data set (data.h).
+ * Images that the caller has in memory as floats, for training and evaluation (team.h) instead of samples of an
+ * attached data set (data.h).
  *
  *   const cvy_batch batch = {.n = 256, .channels = 3, .height = 32, .width = 32, .images = x, .labels = y};
  *   cvy_team_step_batch(team, &batch, 0.1f);   // x: 256 x 32 x 32 x 3 floats
@@ -34,8 +34,8 @@ typedef struct cvy_batch {
   /* n class numbers, each from 0 to below the network's classes. NULL: cvy_team_evaluate_batch computes probabilities
    * only. */
   const int32_t *labels;
-  /* Training with dropout: n sample numbers, each 0 or more, on which the draws depend beside seed and epoch. NULL: step
-   * x batch + position, modulo 2^31. */
+  /* Training with dropout: n sample numbers, each 0 or more, on which the draws depend beside seed and epoch. NULL:
+   * step x batch + position, modulo 2^31. */
   const int32_t *numbers;
 } cvy_batch;
 

@@ -212,8 +212,8 @@ cvy_status cvy_team_param_set(cvy_team *team, const char *name, const float *val
 /* Copies the gradient of parameter `name` in the last finished step to out (elems of cvy_param_info, in PyTorch's
  * order): of the mean loss over the whole batch, summed over the devices in their order, before clipping, weight decay
  * and, with BF16, rounding. Waits for steps under way. CVY_E_ARGUMENT: an unknown name; a frozen parameter; inference;
- * no step yet, or none since weights were loaded; the devices were planned anew since · CVY_E_DEVICE: a device's part is
- * lost with it (the team can continue) · CVY_E_UNSUPPORTED: the team is part of a fleet. */
+ * no step yet, or none since weights were loaded; the devices were planned anew since · CVY_E_DEVICE: a device's part
+ * is lost with it (the team can continue) · CVY_E_UNSUPPORTED: the team is part of a fleet. */
 cvy_status cvy_team_grad_get(cvy_team *team, const char *name, float *out, size_t n_floats);
 /* The team's network: names and shapes of its parameters (net.h). Borrowed. */
 const cvy_net *cvy_team_net(const cvy_team *team);

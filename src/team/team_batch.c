@@ -43,7 +43,7 @@ static void copy_range(void *arg, size_t begin, size_t end) {
 /* The pool of the exchange is busy with the step before. */
 static cvy_status copy(cvy_team *team, const cvy_batch *batch, const cvy_shape *x, float *out) {
   cvy_status status = CVY_OK;
-  enum { THREADS_MOST = 4, PIECE_FLOATS = 1 << 14 }; /* a few cores fill the memory's rate */
+  enum { THREADS_MOST = 4, PIECE_FLOATS = 1 << 12 }; /* a few cores fill the memory's rate */
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   const int threads = cores > THREADS_MOST ? THREADS_MOST : cores > 1 ? (int)cores : 1;
   if (!team->copies) CVY_TRY(cvy_pool_create(threads, &team->copies));

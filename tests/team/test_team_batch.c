@@ -36,7 +36,7 @@ static void end(check_device *d) {
 
 /* ---- the same images in many ways ---- */
 
-enum { WAY_LAST, WAY_FIRST, WAY_BACKWARD, WAY_APART, WAYS };
+enum { WAY_LAST, WAY_FIRST, WAY_BACKWARD, WAY_APART, WAY_BETWEEN, WAYS };
 
 /* A batch in memory of its own, filled with NaN around the images. */
 typedef struct images {
@@ -54,13 +54,17 @@ static images make_images(check_device *d, int way, int n) {
   for (size_t i = 0; i < m.floats; i++) m.memory[i] = NAN;
   m.batch = (cvy_batch){.n = n, .channels = CHANNELS, .height = SIDE, .width = SIDE, .images = m.memory};
   if (way == WAY_FIRST) m.batch.layout = CVY_BATCH_NCHW;
-  /* rows and images from the last one; every other float of every other image */
-  const ptrdiff_t backward[] = {-IMAGE * f, PIXELS * f, -SIDE * f, f}, apart[] = {4 * IMAGE * f, 2 * f, 48 * f, 6 * f};
+  /* rows and images from the last one; every other float of every other image; columns as far apart as dense channels
+   * would have them */
+  const ptrdiff_t backward[] = {-IMAGE * f, PIXELS * f, -SIDE * f, f}, apart[] = {4 * IMAGE * f, 2 * f, 48 * f, 6 * f},
+                  between[] = {4 * IMAGE * f, IMAGE * f, CHANNELS * SIDE * f, CHANNELS * f};
   if (way == WAY_BACKWARD) {
     memcpy(m.strides, backward, sizeof backward);
     m.batch.images = m.memory + (n - 1) * IMAGE + (SIDE - 1) * SIDE;
   } else if (way == WAY_APART) {
     memcpy(m.strides, apart, sizeof apart);
+  } else if (way == WAY_BETWEEN) {
+    memcpy(m.strides, between, sizeof between);
   }
   return m;
 }
@@ -71,6 +75,7 @@ static float *value_of(const images *m, int way, int n, int c, int h, int w) {
     case WAY_FIRST: return m->memory + ((n * CHANNELS + c) * SIDE + h) * SIDE + w;
     case WAY_BACKWARD: return m->memory + (((m->batch.n - 1 - n) * CHANNELS + c) * SIDE + SIDE - 1 - h) * SIDE + w;
     case WAY_APART: return m->memory + n * 4 * IMAGE + 2 * c + 48 * h + 6 * w;
+    case WAY_BETWEEN: return m->memory + n * 4 * IMAGE + IMAGE * c + CHANNELS * SIDE * h + CHANNELS * w;
     default: return m->memory + ((n * SIDE + h) * SIDE + w) * CHANNELS + c;
   }
 }
@@ -231,8 +236,25 @@ CHECK_TEST(in_turns) {
   cvy_team *const want = open_team(d, "*2", &params, true), *const team = open_team(d, "*2", &params, true);
   for (int s = 0; s < STEPS; s++) {
     step_of_set(want, s);
-    if (s % 3 == 1) step_of_set(team, s);
+    if (s % 2 == 1) step_of_set(team, s);
     else step_of_batch(d, team, s);
+  }
+  compare(d, team, want);
+}
+
+/* A batch that several threads copy. */
+CHECK_TEST(copied_by_threads) {
+  enum { MANY = 60 };
+  const cvy_team_params params = {.batch = MANY};
+  cvy_team *const want = open_team(d, "", &params, true), *const team = open_team(d, "", &params, false);
+  int32_t all[MANY];
+  for (int i = 0; i < MANY; i++) all[i] = (i * 7) % MANY;
+  images m = images_of(d, WAY_FIRST, &data->train, all, MANY);
+  m.batch.labels = m.labels;
+  m.batch.numbers = m.numbers;
+  for (int s = 0; s < STEPS; s++) {
+    check_ok(cvy_team_step(want, all, MANY, 0.05f));
+    check_ok(cvy_team_step_batch(team, &m.batch, 0.05f));
   }
   compare(d, team, want);
 }
@@ -486,7 +508,7 @@ static float *param(check_device *d, cvy_team *team, int device, const cvy_param
   return out;
 }
 
-/* After plain SGD, w' = w - lr g to the bit; the second team stops its steps there and goes on with values set by name. */
+/* After plain SGD, w' = w - lr g to the bit. */
 CHECK_TEST(gradients) {
   static const struct {
     const char *suffix;
