@@ -52,7 +52,10 @@ class Core:
     def open_net(self, model: bytes, channels: int, height: int, width: int, classes: int) -> None:
         out = ffi.new("cvy_net **")
         self.log.call(lib.cvy_net_open, model, channels, height, width, classes, out)
-        net = Handle(out[0], lib.cvy_net_destroy, self.log)
+        self.take_net(Handle(out[0], lib.cvy_net_destroy, self.log))
+
+    def take_net(self, net: Handle) -> None:
+        """Takes over a hold of a network, whose classes must exclude each other."""
         try:
             self.log.call(lib.cvy_net_check_classes, net.pointer, b"training and evaluation")
         except BaseException:
