@@ -421,7 +421,7 @@ class _Whole(Layer, Network):
             total = sum(_elements(net.pointer))
         finally:
             net.drop()
-        rows = [(name, repr(layer), str(node)) for name, layer, node in builder.rows]
+        rows = [(name or "(all)", type(layer).__name__ if isinstance(layer, _Whole) else repr(layer), str(node)) for name, layer, node in builder.rows]
         widths = [max(len(row[i]) for row in rows) for i in range(2)]
         return "\n".join(f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in rows) + f"\n{total} parameters"
 

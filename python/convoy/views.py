@@ -171,8 +171,9 @@ class Views:
     def _repr_html_(self) -> str:
         """In a notebook: curves, and devices with their shares."""
         charts = chart("loss", "step", _losses(self.history)) + chart("accuracy", "epoch", _accuracies(self.history))
-        labels, shares = (self._record or {}).get("devices", []), (self.history.steps["shares"] or [()])[-1]
-        whole = sum(shares) or 1
+        whole = max(self.history.steps["images"], default=0)  # the last step of an epoch may have less
+        shares = next((row for row in reversed(self.history.steps["shares"]) if sum(row) == whole), ())
+        labels = (self._record or {}).get("devices", [])
         rows = "".join(f"<tr><td style='text-align:left'>{html.escape(label)}</td><td>{share}</td><td>{share / whole:.0%}</td></tr>" for label, share in zip(labels, shares))
         table = f"<table><tr><th>device</th><th>images</th><th>share</th></tr>{rows}</table>" if rows else ""
         return f"<div><pre>{html.escape(repr(self))}</pre>{charts}{table}</div>"
