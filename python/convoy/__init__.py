@@ -9,8 +9,14 @@
     convoy.Model("w.safetensors", devices="cpu").predict(images)
 
 `python -m convoy …` is the program. `convoy._lib` has all functions of the C API, `convoy._ffi` its types."""
+try:
+    from ._cffi import ffi as _ffi, lib as _lib
+except ImportError as reason:
+    if "libOpenCL" not in str(reason):
+        raise
+    raise ImportError(f"{reason}: OpenCL's loader is missing. Debian and Ubuntu: apt install ocl-icd-libopencl1, and a driver: pocl-opencl-icd for the processor; "
+                      "a graphics card has its vendor's") from reason
 from . import d2l, init, nn
-from ._cffi import ffi as _ffi, lib as _lib
 from .built import VERSION as __version__
 from .data import Data, data_from_arrays, load_data
 from .devices import Device, Devices, devices

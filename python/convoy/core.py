@@ -10,6 +10,7 @@ from typing import Any, Iterator, Optional
 from . import errors
 from ._cffi import ffi, lib
 from .data import Data
+from .devices import named
 from .handles import Handle, Log, is_forked, refuse_fork
 from .interrupts import Interrupts
 
@@ -65,7 +66,7 @@ class Core:
 
     def open_devices(self, selector: bytes) -> None:
         out = ffi.new("cvy_devices **")
-        self.log.call(lib.cvy_devices_select, selector, out)
+        named(lambda: self.log.call(lib.cvy_devices_select, selector, out))
         self.devices = Handle(out[0], lib.cvy_devices_destroy, self.log)
 
     def open_team(self, params: Any, borrowed: Any) -> None:

@@ -11,9 +11,17 @@ from . import errors
 from .built import PROGRAM
 
 
+PACKED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "convoy")  # in a wheel of tools/python-wheel
+
+
+def own() -> Optional[str]:
+    """The path of the program of this package's library; None: it is not there."""
+    return next((path for path in (PACKED, PROGRAM) if os.access(path, os.X_OK)), None)
+
+
 def find() -> Optional[str]:
-    """Its path: the one of the build, else the one in PATH; None: it is not there."""
-    return PROGRAM if os.access(PROGRAM, os.X_OK) else shutil.which("convoy")
+    """The path of the library's own program, else that of the one in PATH; None: it is not there."""
+    return own() or shutil.which("convoy")
 
 
 def missing() -> str:
