@@ -27,8 +27,8 @@ class Stepping(Settings):
     result: Optional[FitResult]
     _steps: int
     _fits: int
-    _described = False
     _record: Optional[Dict[str, Any]]
+    _trains_on_batches = False  # it had no data set
 
     # ---- one batch ----
 
@@ -40,13 +40,13 @@ class Stepping(Settings):
 
     def _open_for(self, batch: Batch) -> Any:
         team = self._open(batch.shape, 0)
-        if not self._described and self._core.data is None:
+        if not self._trains_on_batches and self._core.data is None:
             core, (channels, height, width) = self._core, self._shape or batch.shape
             name = ffi.new("char[]", os.fsencode(self.model))
             graph = lib.cvy_net_fingerprint(core.net.pointer) if lib.cvy_onnx_is_file(name) else 0
             core.log.call(lib.cvy_team_describe, team, ffi.new("cvy_model_info *", {
                 "model": name, "graph": graph, "channels": channels, "height": height, "width": width, "classes": self._n_classes}))
-            self._described = True
+            self._trains_on_batches = True
         return team
 
     def _begin_step(self, x: Any, y: Any, lr: float, epoch: int) -> None:

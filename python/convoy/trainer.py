@@ -349,18 +349,20 @@ class Trainer(Views, Stepping):
             "size_h": pictures["size_h"], "size_w": pictures["size_w"], "gray": pictures["gray"], "png16_scale": pictures["png16"] == "scale",
             "exif_rotate": pictures["exif"] == "rotate", "n_channels": given.n_channels, "mean": list(given.mean), "deviation": list(given.deviation)})
         core.log.call(lib.cvy_team_describe, team, info)
+        self._trains_on_batches = False
 
     # ---- using the weights ----
 
     def evaluate(self, data: Union[None, Source] = None, which: str = "test") -> EvalResult:
         """Accuracy and mean loss of the weights.
 
-        data: (images, labels), a name or folder as for `fit`, an object of `load_data`, batches, or None for the data of the last `fit`. which: "test", "val" or
-        "train", of data that have several sets. (`cvy_team_evaluate`) Raises ArgumentError: no such set; StoppedError after `stop`."""
+        data: (images, labels), a name or folder as for `fit`, an object of `load_data`, batches, or None for the data of the last `fit`.
+        Where the trainer works on batches alone, a pair is one of them. which: "test", "val" or "train", of data that have several sets.
+        (`cvy_team_evaluate`, `cvy_team_evaluate_batch`) Raises ArgumentError: no such set; StoppedError after `stop`."""
         core = self._core
         options.word("which", which, SETS)
         with core.using("evaluate", alone=data is not None):
-            if are_batches(data):
+            if are_batches(data) or (self._trains_on_batches and isinstance(data, (tuple, list))):
                 return self._evaluate_batches(data)
             if data is None:
                 if core.data is None:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Trainer on batches of arrays, and parameters and gradients by name: batch_test.py CONVOY GROUP."""
 import os
+import signal
 import threading
 
 import numpy as np
@@ -175,7 +176,18 @@ def test_loaders(folder):
                 yield pair
         result = run.fit(stopping(), epochs=1, quiet=True)
         assert result.stopped and result.steps == before + 2, (result.steps, before)
-        whole, parts = run.evaluate([(x, y)]), run.evaluate(in_batches(x, y, 50))
+        begun = len(steps)
+
+        def endless():
+            while True:
+                if len(steps) == begun + 3:
+                    os.kill(os.getpid(), signal.SIGINT)
+                yield pairs[0]
+        raises(KeyboardInterrupt, "", run.fit, endless(), epochs=1, quiet=True)
+        assert begun + 3 <= len(steps) <= begun + 6, (begun, len(steps))
+        assert run.step(*pairs[0]).step == len(steps) - 1, "a step's result is lost after Ctrl-C"
+        whole, parts = run.evaluate((x, y)), run.evaluate(in_batches(x, y, 50))
+        assert run.evaluate([(x, y)]).loss == whole.loss and run.evaluate((2 * x - 1, y)).loss != whole.loss
         assert (whole.images, whole.correct) == (parts.images, parts.correct) == (320, whole.correct) and abs(whole.loss - parts.loss) < 1e-6
     with lenet() as run:
         result = run.fit(pairs, val=(x[:1], (y[:1] + 1) % 10), epochs=20, patience=2, quiet=True)
