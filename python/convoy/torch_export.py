@@ -85,8 +85,12 @@ def _prepared(module: Any) -> Any:
 @contextlib.contextmanager
 def _unprinted() -> Iterator[None]:
     """If the block fails, the process's standard output of that time is dropped: PyTorch's exporter then prints its graph there, from C++."""
-    flush = ctypes.CDLL(None).fflush
-    sys.stdout.flush(), flush(None)
+    def flush() -> None:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        ctypes.CDLL(None).fflush(None)
+
+    flush()
     try:
         before = os.dup(1)
     except OSError:  # closed
@@ -97,11 +101,11 @@ def _unprinted() -> Iterator[None]:
         try:
             yield
         except BaseException:
-            flush(None)
+            flush()
             kept.truncate(0)
             raise
         finally:
-            sys.stdout.flush(), flush(None)
+            flush()
             os.dup2(before, 1), os.close(before)
             kept.seek(0)
             for piece in iter(lambda: kept.read(1 << 16), b""):

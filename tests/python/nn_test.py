@@ -36,6 +36,7 @@ def test_nn_shapes(folder):
     assert repr(net[1]) == "Residual(Sequential(Conv2d(16, 3, padding=1, bias=False), BatchNorm2d(momentum=0.01)), Conv2d(16, 1))" and len(net) == 8
     assert eval(repr(net), vars(nn)).summary((3, 9, 9)) == net.summary((3, 9, 9))
     assert nn.Sequential({"a": nn.Conv2d(4, 3), "pool": nn.AdaptiveAvgPool2d()}).summary((1, 5, 5)).startswith("a     Conv2d(4, 3)")
+    assert "4x7x8" in nn.Sequential(nn.Conv2d(4, 3, padding=(1, 0, 0, 2)), nn.AdaptiveAvgPool2d()).summary((1, 8, 8))  # above, left, below, right
     classes = nn.AdaptiveAvgPool2d()
     for network, shape, words in (
             (nn.Sequential(nn.Conv2d(8, 5), nn.Conv2d(8, 7)), (3, 8, 8), ("layer 1, Conv2d(8, 7), on 8x4x4", "does not fit")),
