@@ -12,6 +12,7 @@
 #include "src/ops/broadcast.h"
 #include "src/ops/conv2d/conv2d.h"
 #include "src/ops/dropout.h"
+#include "src/ops/groupnorm.h"
 #include "src/ops/pool2d.h"
 #include "src/ops/update.h"
 
@@ -42,6 +43,13 @@ void ref_batchnorm_backward(const cvy_batchnorm_params *p, int n, int group_size
 void ref_batchnorm_backward_fixed(const cvy_batchnorm_params *p, int n, const double *x, const double *y,
                                   const double *dy, const double *gamma, const double *running, double *dx,
                                   double *dresidual, double *dgamma, double *dbeta);
+
+/* saved: (n,G,2) mean, invstd, may be NULL; beta may be NULL. */
+void ref_groupnorm(const cvy_groupnorm_params *p, int n, const double *x, const double *gamma, const double *beta,
+                   double *y, double *saved);
+/* mag of dgamma, dbeta: (2,C), may be NULL. */
+void ref_groupnorm_backward(const cvy_groupnorm_params *p, int n, const double *x, const double *dy,
+                            const double *gamma, double *dx, double *dgamma, double *dbeta, double *mag);
 
 void ref_pool2d_forward(const cvy_pool2d_params *p, int n, const double *x, double *y);
 void ref_pool2d_backward(const cvy_pool2d_params *p, int n, const double *x, const double *dy, double *dx);
