@@ -15,9 +15,9 @@ enum { LARGEST_SIZE = 65536, FIRST_LAYERS = 16 };
 /* ---- messages ---- */
 
 const char *cvy_layer_kind_name(cvy_layer_kind kind) {
-  static const char *const names[] = {"input",   "conv2d",  "batchnorm", "relu",    "add",
-                                      "maxpool", "avgpool", "linear",    "softmax", "activation",
-                                      "concat",  "mul",     "dropout",   "slice",   "shuffle"};
+  static const char *const names[] = {"input",   "conv2d", "batchnorm", "relu",       "add",    "maxpool",
+                                      "avgpool", "linear", "softmax",   "activation", "concat", "mul",
+                                      "dropout", "slice",  "shuffle",   "groupnorm"};
   return names[kind];
 }
 
@@ -50,13 +50,21 @@ cvy_pool2d_params cvy_layer_pool(const cvy_net *net, const cvy_layer *l, int n) 
                              .zero_pad = l->zero_pad};
 }
 
+cvy_groupnorm_params cvy_layer_groupnorm(const cvy_layer *l, int n) {
+  cvy_groupnorm_params p = {
+      .n_max = cvy_layer_groupnorm_samples(l, n), .x = l->shape, .groups = l->groups, .eps = l->eps};
+  if (l->by_position) p.x.h = p.x.w = 1;
+  return p;
+}
+
 bool cvy_layer_alike(const cvy_layer *a, const cvy_layer *b) {
   return a->kind == b->kind && a->bias == b->bias && a->groups == b->groups && a->ceil_mode == b->ceil_mode &&
          a->exclude_pad == b->exclude_pad && a->zero_pad == b->zero_pad && a->fixed == b->fixed &&
          a->activation.kind == b->activation.kind && memcmp(&a->shape, &b->shape, sizeof a->shape) == 0 &&
          memcmp(a->kernel, b->kernel, sizeof a->kernel) == 0 && memcmp(a->stride, b->stride, sizeof a->stride) == 0 &&
          memcmp(a->pad, b->pad, sizeof a->pad) == 0 && memcmp(a->pad_more, b->pad_more, sizeof a->pad_more) == 0 &&
-         memcmp(a->dilation, b->dilation, sizeof a->dilation) == 0 && a->first == b->first && a->step == b->step;
+         memcmp(a->dilation, b->dilation, sizeof a->dilation) == 0 && a->first == b->first && a->step == b->step &&
+         a->by_position == b->by_position;
 }
 
 const cvy_node *cvy_layer_inputs(const cvy_net *net, int layer, int *n) {
@@ -321,6 +329,28 @@ cvy_node cvy_net_batchnorm(cvy_net *net, cvy_node x, const char *name, const cvy
                             .eps = eps,
                             .momentum = momentum,
                             .fixed = spec && spec->fixed});
+}
+
+cvy_node cvy_net_groupnorm(cvy_net *net, cvy_node x, const char *name, const cvy_groupnorm_spec *spec) {
+  static const cvy_groupnorm_spec usual = {0};
+  if (!input_is_good(net, x, CVY_LAYER_GROUPNORM)) return -1;
+  const cvy_groupnorm_spec *const s = spec ? spec : &usual;
+  const cvy_shape *const shape = &net->layers[x].shape;
+  const int groups = s->groups ? s->groups : 1;
+  const float eps = s->eps != 0 ? s->eps : 1e-5f;
+  if (groups < 1 || shape->c % groups != 0 || (s->by_position && groups > 1) || !(eps > 0) || !(eps <= 1e30f))
+    return SPOIL(net,
+                 "groupnorm '%.63s': %d groups of %d channels%s, eps %g: groups must divide the channels, be 1 by "
+                 "position, and eps positive",
+                 name ? name : "", groups, shape->c, s->by_position ? " by position" : "", (double)eps);
+  return append(net, name ? name : "",
+                (cvy_layer){.kind = CVY_LAYER_GROUPNORM,
+                            .input = {x, -1},
+                            .shape = *shape,
+                            .groups = groups,
+                            .bias = !s->no_bias,
+                            .eps = eps,
+                            .by_position = s->by_position});
 }
 
 cvy_node cvy_net_relu(cvy_net *net, cvy_node x) {

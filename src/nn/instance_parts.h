@@ -14,6 +14,7 @@
 #include "src/ops/conv2d/convpool.h"
 #include "src/ops/dropout.h"
 #include "src/ops/eltwise.h"
+#include "src/ops/groupnorm.h"
 #include "src/ops/linear.h"
 #include "src/ops/pool2d.h"
 #include "src/ops/softmax.h"
@@ -28,6 +29,7 @@ typedef struct cvy_unit_op {
   cvy_softmax *softmax;
   cvy_activation *activation;
   cvy_broadcast *broadcast;
+  cvy_groupnorm *groupnorm;
   cvy_dropout *dropout; /* NULL: drops nothing */
   int bucket;           /* of its parameters, -1 none */
 } cvy_unit_op;

@@ -205,3 +205,14 @@ void cvy_onnx_take_global_avgpool(state *im) {
   const value *const x = cvy_onnx_pictures(im, 0);
   if (x) cvy_onnx_make(im, cvy_net_global_avgpool(im->net, x->node), false);
 }
+
+cvy_node cvy_onnx_global_maxpool(state *im, cvy_node x) {
+  int shape[3] = {0};
+  (void)cvy_net_shape(im->net, x, &shape[0], &shape[1], &shape[2]);
+  return cvy_net_maxpool(im->net, x, &(cvy_pool2d_spec){.kernel = {shape[1], shape[2]}, .stride = {1, 1}});
+}
+
+void cvy_onnx_take_global_maxpool(state *im) {
+  const value *const x = cvy_onnx_pictures(im, 0);
+  if (x) cvy_onnx_make(im, cvy_onnx_global_maxpool(im, x->node), false);
+}
