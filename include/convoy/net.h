@@ -24,6 +24,7 @@
 #include "convoy/about.h"
 #include "convoy/activations.h"
 #include "convoy/input.h"
+#include "convoy/resample.h"
 #include "convoy/status.h"
 
 #ifdef __cplusplus
@@ -106,6 +107,9 @@ typedef struct cvy_pool2d_spec {
 cvy_node cvy_net_maxpool(cvy_net *net, cvy_node x, const cvy_pool2d_spec *spec);
 cvy_node cvy_net_avgpool(cvy_net *net, cvy_node x, const cvy_pool2d_spec *spec);
 cvy_node cvy_net_global_avgpool(cvy_net *net, cvy_node x);
+
+/* Pictures of `height` x `width` pixels, larger or smaller ones: PyTorch's interpolate. */
+cvy_node cvy_net_resample(cvy_net *net, cvy_node x, int height, int width, cvy_resample_kind kind);
 
 /* Fully connected on the whole sample. Inputs larger than 1x1 are flattened in (c,h,w) order, as by PyTorch's Flatten
  * (this concerns only the order of the weights in files). */

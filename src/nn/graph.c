@@ -15,9 +15,9 @@ enum { LARGEST_SIZE = 65536, FIRST_LAYERS = 16 };
 /* ---- messages ---- */
 
 const char *cvy_layer_kind_name(cvy_layer_kind kind) {
-  static const char *const names[] = {"input",   "conv2d", "batchnorm", "relu",       "add",    "maxpool",
-                                      "avgpool", "linear", "softmax",   "activation", "concat", "mul",
-                                      "dropout", "slice",  "shuffle",   "groupnorm"};
+  static const char *const names[] = {"input",   "conv2d", "batchnorm", "relu",       "add",     "maxpool",
+                                      "avgpool", "linear", "softmax",   "activation", "concat",  "mul",
+                                      "dropout", "slice",  "shuffle",   "groupnorm",  "resample"};
   return names[kind];
 }
 
@@ -57,6 +57,11 @@ cvy_groupnorm_params cvy_layer_groupnorm(const cvy_layer *l, int n) {
   return p;
 }
 
+cvy_resample_params cvy_layer_resample(const cvy_net *net, const cvy_layer *l, int n) {
+  return (cvy_resample_params){
+      .n_max = n, .x = net->layers[l->input[0]].shape, .out_h = l->shape.h, .out_w = l->shape.w, .kind = l->resample};
+}
+
 bool cvy_layer_alike(const cvy_layer *a, const cvy_layer *b) {
   return a->kind == b->kind && a->bias == b->bias && a->groups == b->groups && a->ceil_mode == b->ceil_mode &&
          a->exclude_pad == b->exclude_pad && a->zero_pad == b->zero_pad && a->fixed == b->fixed &&
@@ -64,7 +69,7 @@ bool cvy_layer_alike(const cvy_layer *a, const cvy_layer *b) {
          memcmp(a->kernel, b->kernel, sizeof a->kernel) == 0 && memcmp(a->stride, b->stride, sizeof a->stride) == 0 &&
          memcmp(a->pad, b->pad, sizeof a->pad) == 0 && memcmp(a->pad_more, b->pad_more, sizeof a->pad_more) == 0 &&
          memcmp(a->dilation, b->dilation, sizeof a->dilation) == 0 && a->first == b->first && a->step == b->step &&
-         a->by_position == b->by_position;
+         a->by_position == b->by_position && a->resample == b->resample;
 }
 
 const cvy_node *cvy_layer_inputs(const cvy_net *net, int layer, int *n) {
@@ -490,6 +495,17 @@ cvy_node cvy_net_global_avgpool(cvy_net *net, cvy_node x) {
   if (!input_is_good(net, x, CVY_LAYER_AVGPOOL)) return -1;
   const cvy_shape *const in = &net->layers[x].shape;
   return add_pool(net, CVY_LAYER_AVGPOOL, x, &(cvy_pool2d_spec){.kernel = {in->h, in->w}, .stride = {1, 1}});
+}
+
+cvy_node cvy_net_resample(cvy_net *net, cvy_node x, int height, int width, cvy_resample_kind kind) {
+  if (!input_is_good(net, x, CVY_LAYER_RESAMPLE)) return -1;
+  cvy_layer layer = {.kind = CVY_LAYER_RESAMPLE, .input = {x, -1}, .shape = net->layers[x].shape, .resample = kind};
+  layer.shape.h = height, layer.shape.w = width;
+  if (!size_in(height, 1) || !size_in(width, 1))
+    return SPOIL(net, "resample: %dx%d pixels: must be 1 to %d", height, width, LARGEST_SIZE);
+  const cvy_resample_params params = cvy_layer_resample(net, &layer, 1);
+  if (cvy_resample_check(&params) != CVY_OK) return spoil(net, CVY_E_ARGUMENT);
+  return append(net, NULL, layer);
 }
 
 cvy_node cvy_net_linear(cvy_net *net, cvy_node x, const char *name, int outputs, bool no_bias) {

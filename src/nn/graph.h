@@ -8,6 +8,7 @@
 #include "src/ops/activation.h"
 #include "src/ops/groupnorm.h"
 #include "src/ops/pool2d.h"
+#include "src/ops/resample.h"
 #include "src/ops/shape.h"
 
 typedef enum cvy_layer_kind {
@@ -26,7 +27,8 @@ typedef enum cvy_layer_kind {
   CVY_LAYER_DROPOUT,
   CVY_LAYER_SLICE,
   CVY_LAYER_SHUFFLE,
-  CVY_LAYER_GROUPNORM
+  CVY_LAYER_GROUPNORM,
+  CVY_LAYER_RESAMPLE
 } cvy_layer_kind;
 
 /* A weight or bias beyond its value, as the file of a network has it. */
@@ -56,6 +58,7 @@ typedef struct cvy_layer {
   bool ceil_mode, exclude_pad, zero_pad; /* pools */
   float drop;                            /* dropout: part of the values */
   int inputs_at, n_inputs;               /* concat: its inputs in net->concat_inputs */
+  cvy_resample_kind resample;            /* resample */
   bool by_position;                      /* groupnorm: a sample's positions are normalised one by one */
   int first, step;                       /* slice: the input's first channel, and from one to the next */
 } cvy_layer;
@@ -108,6 +111,9 @@ cvy_groupnorm_params cvy_layer_groupnorm(const cvy_layer *layer, int n);
 static inline int cvy_layer_groupnorm_samples(const cvy_layer *l, int n) {
   return l->by_position ? n * l->shape.h * l->shape.w : n;
 }
+
+/* The resampling of a resample, for n samples. */
+cvy_resample_params cvy_layer_resample(const cvy_net *net, const cvy_layer *layer, int n);
 
 /* The pooling of a maxpool or avgpool, without a ReLU in front. */
 cvy_pool2d_params cvy_layer_pool(const cvy_net *net, const cvy_layer *layer, int n);

@@ -214,6 +214,10 @@ static cvy_status backward_unit(cvy_instance *i, int unit, const cvy_pass *pass)
       if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
       return cvy_dropout_run(op->dropout, i->queue, pass->n, pass->samples, pass->epoch, cvy_gradient_of(i, u->y),
                              cvy_gradient_of(i, u->x[0]), u->dx[0] == CVY_GRADIENT_ADD);
+    case CVY_UNIT_RESAMPLE:
+      if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
+      return cvy_resample_backward(op->resample, i->queue, pass->n, cvy_gradient_of(i, u->y),
+                                   cvy_gradient_of(i, u->x[0]), u->dx[0] == CVY_GRADIENT_ADD);
     case CVY_UNIT_GROUPNORM: return backward_groupnorm(i, u, op->groupnorm, pass);
     case CVY_UNIT_SOFTMAX: return backward_softmax(i, u, op->softmax, pass);
   }

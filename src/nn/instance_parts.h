@@ -17,6 +17,7 @@
 #include "src/ops/groupnorm.h"
 #include "src/ops/linear.h"
 #include "src/ops/pool2d.h"
+#include "src/ops/resample.h"
 #include "src/ops/softmax.h"
 
 /* Operation of a unit: the one of its kind; relu, channels, and add and mul of equal shapes use the instance's. */
@@ -30,6 +31,7 @@ typedef struct cvy_unit_op {
   cvy_activation *activation;
   cvy_broadcast *broadcast;
   cvy_groupnorm *groupnorm;
+  cvy_resample *resample;
   cvy_dropout *dropout; /* NULL: drops nothing */
   int bucket;           /* of its parameters, -1 none */
 } cvy_unit_op;

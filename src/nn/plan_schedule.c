@@ -248,6 +248,7 @@ static void backward_unit(cvy_planner *p, int u) {
     case CVY_UNIT_CONVPOOL:
     case CVY_UNIT_LINEAR:
     case CVY_UNIT_CHANNELS:
+    case CVY_UNIT_RESAMPLE:
     case CVY_UNIT_POOL: unit->dx[0] = contribute(p, unit->x[0], time, false, dy); break;
     case CVY_UNIT_ACTIVATION:
     case CVY_UNIT_DROPOUT:

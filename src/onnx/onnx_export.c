@@ -445,6 +445,27 @@ static void add_shuffle(export_state *ex, const cvy_layer *l, const char *name, 
   (void)add_node(ex, "Reshape", name, (const char *const[]){swapped, back, NULL}, out);
 }
 
+/* The scales are those of sizes: a Resize by sizes would name the number of samples. */
+static void add_resample(export_state *ex, const cvy_layer *l, const char *name, int i) {
+  const char *const out = ex->names[i], *const x = as_pictures(ex, l->input[0]),
+                    *const scales = text_of(ex, out, "_scales");
+  const cvy_shape *const from = &ex->net->layers[l->input[0]].shape;
+  float *const list = keep(ex, 4 * sizeof *list);
+  if (ex->failed) return;
+  list[0] = list[1] = 1;
+  list[2] = (float)l->shape.h / (float)from->h, list[3] = (float)l->shape.w / (float)from->w;
+  (void)add_constant(ex, scales, 1, (const int64_t[]){4}, list, 4);
+  Onnx__NodeProto *const n = add_node(ex, "Resize", name, (const char *const[]){x, "", scales, NULL}, out);
+  const bool nearest = l->resample == CVY_RESAMPLE_NEAREST;
+  ex->flat[i] = false;
+  add_text(ex, n, "mode", nearest ? "nearest" : "linear");
+  add_text(ex, n, "coordinate_transformation_mode",
+           nearest                              ? "asymmetric"
+           : l->resample == CVY_RESAMPLE_LINEAR ? "half_pixel"
+                                                : "align_corners");
+  if (nearest) add_text(ex, n, "nearest_mode", "floor");
+}
+
 /* A normalisation of each position by itself is a LayerNormalization between two Transposes. */
 static void add_layer_norm(export_state *ex, const cvy_layer *l, const char *name, int i) {
   const char *const out = ex->names[i], *const x = as_pictures(ex, l->input[0]),
@@ -554,6 +575,7 @@ static void add_layer(export_state *ex, int i) {
       add_float(ex, n, "momentum", 1 - l->momentum);
       break;
     }
+    case CVY_LAYER_RESAMPLE: add_resample(ex, l, name, i); break;
     case CVY_LAYER_GROUPNORM:
       if (l->by_position) add_layer_norm(ex, l, name, i);
       else add_group_norm(ex, l, name, i);

@@ -19,6 +19,7 @@
 #include "src/ops/groupnorm.h"
 #include "src/ops/pool2d.h"
 #include "src/ops/reduce.h"
+#include "src/ops/resample.h"
 #include "src/ops/update.h"
 #include "src/ops/softmax.h"
 #include "src/ops/softmax_xent.h"
@@ -157,6 +158,15 @@ typedef struct reduce_case {
   case_fill_kind fill;
 } reduce_case;
 void case_reduce(reduce_case *c, case_rng *r);
+
+/* Forward, then backward with separate values. */
+typedef struct resample_case {
+  op_case base;
+  cvy_resample_params p;
+  bool accumulate;
+} resample_case;
+void case_resample(resample_case *c, case_rng *r);
+resample_case case_resample_random(case_rng *r, int number);
 
 typedef struct pool2d_case {
   op_case base;

@@ -14,6 +14,7 @@
 #include "src/ops/dropout.h"
 #include "src/ops/groupnorm.h"
 #include "src/ops/pool2d.h"
+#include "src/ops/resample.h"
 #include "src/ops/update.h"
 
 void ref_conv2d_forward(const cvy_conv2d_params *p, int n, const double *x, const double *w, const double *bias,
@@ -53,6 +54,9 @@ void ref_groupnorm_backward(const cvy_groupnorm_params *p, int n, const double *
 
 void ref_pool2d_forward(const cvy_pool2d_params *p, int n, const double *x, double *y);
 void ref_pool2d_backward(const cvy_pool2d_params *p, int n, const double *x, const double *dy, double *dx);
+/* mag: of y, of dx; may be NULL. */
+void ref_resample(const cvy_resample_params *p, int n, const double *x, double *y, double *mag);
+void ref_resample_backward(const cvy_resample_params *p, int n, const double *dy, double *dx, double *mag);
 void ref_relu(size_t n, const double *x, double *y);
 void ref_relu_backward(size_t n, const double *y, const double *dy, double *dx);
 /* n values; `kept`: x, or y where cvy_activation_keeps_x returns false. c and pitch are not used. */

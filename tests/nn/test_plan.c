@@ -210,7 +210,7 @@ static void paper_backward(paper *m, const cvy_net *net, const cvy_unit *u, int 
         if (dx != dy || dy_is_gone || contributions[x])
           check_fail(m->d, "time %d: gradient of %d cannot be made in place", m->time, x);
         if (u->kind == CVY_UNIT_CONV2D || u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_POOL ||
-            u->kind == CVY_UNIT_CHANNELS || (k == 1 && u->spread))
+            u->kind == CVY_UNIT_CHANNELS || u->kind == CVY_UNIT_RESAMPLE || (k == 1 && u->spread))
           check_fail(m->d, "unit %d is not elementwise", number);
         dy_is_gone = u->kind != CVY_UNIT_ADD;
         paper_write(m, dx, after);

@@ -447,6 +447,52 @@ CHECK_TEST(computed_pads) {
   check_window(one(d, &g, "Conv", "a c.weight", "", 17), "5,4,1,1,3,1,-3,1");
 }
 
+CHECK_TEST(resizes) {
+  static const struct {
+    const char *inputs, *attributes;
+    int side; /* 0: refused */
+    cvy_resample_kind kind;
+    const char *refusal;
+  } cases[] = {
+      {"x - - 14", "mode=nearest coordinate_transformation_mode=asymmetric nearest_mode=floor", 14,
+       CVY_RESAMPLE_NEAREST, NULL},
+      {"x - twice", "mode=nearest", 14, CVY_RESAMPLE_NEAREST, NULL},
+      {"x - twice", "mode=linear", 14, CVY_RESAMPLE_LINEAR, NULL},
+      {"x - - 9", "mode=linear coordinate_transformation_mode=align_corners", 9, CVY_RESAMPLE_LINEAR_CORNERS, NULL},
+      {"x - - 9", "mode=nearest", 0, CVY_RESAMPLE_NEAREST, "its mode is none of PyTorch's"},
+      {"x - twice", "mode=cubic", 0, CVY_RESAMPLE_NEAREST, "its mode is none of PyTorch's"},
+      {"x - twice", "mode=linear antialias=1", 0, CVY_RESAMPLE_NEAREST, "antialias"},
+      {"x - odd", "mode=linear", 0, CVY_RESAMPLE_NEAREST, "give no whole pixels"},
+      {"x - - channels", "mode=linear", 0, CVY_RESAMPLE_NEAREST, "of other dimensions than rows and columns"},
+      {"x", "mode=linear", 0, CVY_RESAMPLE_NEAREST, "are not known"}};
+  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (!check_case(d, "%s %s", cases[i].inputs, cases[i].attributes)) continue;
+    bytes g;
+    cvy_net *net;
+    begin(&g);
+    put_ints(&g, "14", "1,4,14,14");
+    put_ints(&g, "9", "1,4,9,9");
+    put_ints(&g, "channels", "1,8,14,14");
+    put_ints(&g, "rows", "1,1,2,2");
+    put_op(&g, "Cast", "rows", "twice", "to=1");
+    put_constant(&g, "odd", "4,", 1, 0.1f);
+    put_op(&g, "Resize", cases[i].inputs, "r", cases[i].attributes);
+    end(&g, "r", CHANNELS);
+    if (cases[i].side == 0) {
+      check_fails(cvy_onnx_import(write_file(&g, 18), 0, 0, 0, &net), CVY_E_UNSUPPORTED, cases[i].refusal);
+      check_case_end(d);
+      continue;
+    }
+    const cvy_layer *const l = &import(d, &g, 18)->layers[1];
+    assert_int_equal(l->kind, CVY_LAYER_RESAMPLE);
+    assert_int_equal(l->resample, cases[i].kind);
+    assert_int_equal(l->shape.h, cases[i].side);
+    assert_int_equal(l->shape.w, cases[i].side);
+    check_case_end(d);
+  }
+}
+
 /* The layer multiplies all of its n channels by a number, which is not trained. */
 static void check_factor(const cvy_net *net, int layer, int n, float factor) {
   const cvy_layer *const l = &net->layers[layer];

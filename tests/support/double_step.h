@@ -211,6 +211,11 @@ static void forward_layer(step *s, int i, bool training) {
       if (training) drop(s, i, x, y);
       else memcpy(y, x, node_elems(s, i) * sizeof *y);
       break;
+    case CVY_LAYER_RESAMPLE: {
+      const cvy_resample_params p = cvy_layer_resample(s->net, l, s->n);
+      ref_resample(&p, s->n, x, y, NULL);
+      break;
+    }
     case CVY_LAYER_GROUPNORM: {
       const cvy_groupnorm_params p = cvy_layer_groupnorm(l, s->n);
       ref_groupnorm(&p, p.n_max, x, w, b, y, NULL);
@@ -283,6 +288,11 @@ static void backward_layer(step *s, int i) {
     case CVY_LAYER_SLICE:
     case CVY_LAYER_SHUFFLE: move_channels(s, i, NULL, dy); return;
     case CVY_LAYER_DROPOUT: drop(s, i, dy, dx); break;
+    case CVY_LAYER_RESAMPLE: {
+      const cvy_resample_params p = cvy_layer_resample(s->net, l, s->n);
+      ref_resample_backward(&p, s->n, dy, dx, NULL);
+      break;
+    }
     case CVY_LAYER_GROUPNORM: backward_groupnorm(s, l, dy, dx); break;
     case CVY_LAYER_SOFTMAX: ref_softmax_backward(s->n * l->shape.h * l->shape.w, l->shape.c, y, dy, dx); break;
     case CVY_LAYER_INPUT: break;

@@ -164,7 +164,7 @@ static int random_squeeze(random_net *g, int a) {
 }
 
 static int random_step(random_net *g, int a) {
-  switch (case_int(&g->r, 0, 15)) {
+  switch (case_int(&g->r, 0, 16)) {
     case 0:
     case 1:
     case 2: return random_conv(g, a);
@@ -180,6 +180,11 @@ static int random_step(random_net *g, int a) {
     case 12: return random_squeeze(g, a);
     case 13: return random_channels(g, a);
     case 14: return random_groupnorm(g, a);
+    case 15:
+      return random_add(g, "resample",
+                        cvy_net_resample(g->net, g->nodes[a], case_int(&g->r, 1, 8), case_int(&g->r, 1, 8),
+                                         (cvy_resample_kind)case_int(&g->r, 0, 2)),
+                        a, -1);
     default: return random_add(g, "drop", cvy_net_dropout(g->net, g->nodes[a], 0.25f), a, -1);
   }
 }

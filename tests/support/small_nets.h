@@ -223,6 +223,15 @@ static cvy_node small_groupnorm(cvy_net *n, cvy_node x) {
   return cvy_net_relu(n, cvy_net_add(n, cvy_net_groupnorm(n, y, "all", NULL), y));
 }
 
+/* As a U-Net: smaller, larger again, and joined with what was there before; of the input too. */
+static cvy_node small_resample(cvy_net *n, cvy_node x) {
+  const cvy_node a = cvy_net_resample(n, x, 6, 10, CVY_RESAMPLE_NEAREST), b = cvy_net_relu(n, small_conv(n, a, "a"));
+  const cvy_node c = small_conv(n, small_maxpool(n, b, 2, 0), "b");
+  const cvy_node d = cvy_net_resample(n, c, 6, 10, CVY_RESAMPLE_LINEAR),
+                 e = cvy_net_resample(n, c, 6, 10, CVY_RESAMPLE_LINEAR_CORNERS);
+  return cvy_net_relu(n, small_norm(n, small_conv(n, cvy_net_concat(n, (const cvy_node[]){b, d, e}, 3), "c"), "cn"));
+}
+
 typedef struct small_net {
   const char *name;
   cvy_node (*build)(cvy_net *net, cvy_node x);
@@ -254,6 +263,7 @@ static const small_net small_nets[] = {{"usual", small_usual, 10, 0},
                                        {"squeeze", small_squeeze, 12, 0},
                                        {"shifts", small_shifts, 13, 0},
                                        {"groupnorm", small_groupnorm, 11, 0},
+                                       {"resample", small_resample, 12, 0},
                                        {"dropout", small_dropout, 9, 0}};
 enum { SMALL_NETS = sizeof small_nets / sizeof small_nets[0], SMALL_CLASSES = 3 };
 

@@ -99,6 +99,10 @@ static const op ops[] = {
     {"ReduceMean", 1, 2, "axes keepdims noop_with_empty_axes", OWN, .take = cvy_onnx_take_mean},
     {"Relu", 1, 1, "", EACH, .take = cvy_onnx_take_relu},
     {"Reshape", 2, 2, "allowzero", OWN, .compute = cvy_onnx_compute_reshape, .take = cvy_onnx_take_reshape},
+    {"Resize", 1, 4,
+     "antialias axes coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value "
+     "keep_aspect_ratio_policy mode nearest_mode",
+     EACH, .take = cvy_onnx_take_resize},
     {"Selu", 1, 1, "alpha gamma", EACH, .take = cvy_onnx_take_selu},
     {"Shape", 1, 1, "end start", OWN, .compute = cvy_onnx_compute_shape, .take = cvy_onnx_take_shape},
     {"Sigmoid", 1, 1, "", EACH, .take = cvy_onnx_take_formula},

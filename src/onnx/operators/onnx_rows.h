@@ -91,6 +91,7 @@ void cvy_onnx_take_global_maxpool(cvy_onnx_import_state *im);
 /* The maximum of all pixels. */
 cvy_node cvy_onnx_global_maxpool(cvy_onnx_import_state *im, cvy_node x);
 void cvy_onnx_take_maxpool(cvy_onnx_import_state *im);
+void cvy_onnx_take_resize(cvy_onnx_import_state *im);
 void cvy_onnx_take_pad(cvy_onnx_import_state *im);
 
 #endif

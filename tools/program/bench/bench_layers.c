@@ -97,6 +97,16 @@ static cvy_status bench_groupnorm(bench_rows *rows, bench_device *device, const 
   return bench_op(rows, device, what, NULL, &c.base, p->n_max, passes, 2);
 }
 
+static cvy_status bench_resample(bench_rows *rows, bench_device *device, const bench_case *what,
+                                 const cvy_resample_params *p) {
+  const double x = floats_of(&p->x, p->n_max), y = 4.0 * p->n_max * p->out_h * p->out_w * p->x.c;
+  const bench_pass passes[] = {{0, "forward", x, y, .in_step = true}, {1, "backward", y, x, .in_step = true}};
+  case_rng r = case_rng_make(1, 0);
+  resample_case c = {.base.n = at_most(p->n_max, FEW), .p = *p};
+  case_resample(&c, &r);
+  return bench_op(rows, device, what, NULL, &c.base, p->n_max, passes, 2);
+}
+
 static cvy_status bench_activation(bench_rows *rows, bench_device *device, const bench_case *what,
                                    const cvy_activation_params *p, int n_rows) {
   const double x = 4.0 * n_rows * p->c;
@@ -266,6 +276,12 @@ cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *ne
       status = bench_channels(rows, device, &what, unit, x, y, n * x->h * x->w);
       break;
     }
+    case CVY_UNIT_RESAMPLE: {
+      const cvy_resample_params params = cvy_layer_resample(net, layer, n);
+      snprintf(what.shape + used, sizeof what.shape - (size_t)used, "to%dx%d", params.out_h, params.out_w);
+      status = bench_resample(rows, device, &what, &params);
+      break;
+    }
     case CVY_UNIT_GROUPNORM: {
       const cvy_groupnorm_params params = cvy_layer_groupnorm(layer, n);
       snprintf(what.shape + used, sizeof what.shape - (size_t)used, "g%d%s", params.groups,
@@ -297,6 +313,7 @@ const char *bench_unit_operation(const cvy_net *net, const cvy_unit *unit) {
     case CVY_UNIT_MUL: return "mul";
     case CVY_UNIT_DROPOUT: return "dropout";
     case CVY_UNIT_GROUPNORM: return "groupnorm";
+    case CVY_UNIT_RESAMPLE: return "resample";
   }
   CVY_ASSERT(!"a unit of unknown kind");
 }

@@ -30,8 +30,8 @@ typedef struct ops_run {
 } ops_run;
 
 static const char *const operations[] = {
-    "conv2d", "linear",  "batchnorm",  "groupnorm", "pool2d",  "convpool",     "relu",   "add",  "mul",   "concat",
-    "slice",  "shuffle", "activation", "dropout",   "softmax", "softmax_xent", "update", "norm", "gather"};
+    "conv2d", "linear",  "batchnorm", "groupnorm",  "pool2d",  "convpool", "relu",         "add",    "mul",  "concat",
+    "slice",  "shuffle", "resample",  "activation", "dropout", "softmax",  "softmax_xent", "update", "norm", "gather"};
 
 /* ---- options ---- */
 
@@ -115,7 +115,7 @@ static const option_row ops_rows[] = {
     {OPT_TEXT("op", FIELD(operation), "name",
               "measure one operation only: conv2d, linear, batchnorm, groupnorm, pool2d, convpool, relu, add, mul, "
               "concat, slice, "
-              "shuffle, activation, dropout, softmax, softmax_xent, update, norm or gather"),
+              "shuffle, resample, activation, dropout, softmax, softmax_xent, update, norm or gather"),
      .value = "NAME", .absent = "all"},
     SHARED_ROWS,
 };
@@ -406,7 +406,8 @@ int bench_ops_main(int argc, char **argv) {
   if (!known)
     return options_error("bench ops",
                          "--op %s: expected conv2d, linear, batchnorm, groupnorm, pool2d, convpool, relu, "
-                         "add, mul, concat, slice, shuffle, activation, dropout, softmax, softmax_xent, update, norm "
+                         "add, mul, concat, slice, shuffle, resample, activation, dropout, softmax, softmax_xent, "
+                         "update, norm "
                          "or gather",
                          options.operation);
   return run_word(&ops_table, "ops", &options, options_given(&ops_table, given, "max-slowdown"), options.operation);
