@@ -13,6 +13,7 @@
  *   bn_backward_finish  parts → group: a = sum dm / m, b = sum dm*(x-mean) * invstd² / m; terms sum dm and
  *                       sum dm*xhat of dbeta and dgamma
  *   bn_backward_apply   dx = gamma*invstd*(dm - a - (x - mean)*b)
+ *   bn_backward_finish_apply  both in one launch, on SIMT devices: the same bits, if F_LANES is C_LANES in the first
  *   bn_sum_groups       terms of all groups, in order
  * Sums of x are sums of differences from some x of the same part, sums of means are sums of differences from the first
  * part's mean: a mean much larger than the deviation costs no digits, and a difference from a member of the set is at
@@ -122,6 +123,30 @@ static inline pass_terms terms_of(global const floatv *saved, global const float
     t.shift = beta[c];
   }
   return t;
+}
+
+/* Sums of some parts of a group. */
+typedef struct group_sums { floatv sum, products; } group_sums;
+
+/* Parts first, first + step, … of a group, in order. Only the last group has parts without positions, at its end. */
+static inline group_sums add_parts(global const floatv *partial, const uint group, const uint vecs, const uint c,
+                                  const uint rows, const uint group_rows, const uint block, const uint parts,
+                                  const uint first, const uint step) {
+  global const floatv *const from = partial + (size_t)group * parts * 2 * vecs + c;
+  const uint begin = group * group_rows, all = min(begin + group_rows, rows) - begin, used = (all + block - 1) / block;
+  group_sums s = {0.0f, 0.0f};
+  for (uint j = first; j < used; j += step) {
+    s.sum += from[(size_t)j * 2 * vecs];
+    s.products += from[((size_t)j * 2 + 1) * vecs];
+  }
+  return s;
+}
+
+/* Gradients of beta and gamma, or a group's terms of them. */
+static inline void store_terms(global floatv *dbeta, global floatv *dgamma, const floatv sum, const floatv along,
+                               const int accumulate) {
+  *dbeta = accumulate ? *dbeta + sum : sum;
+  *dgamma = accumulate ? *dgamma + along : along;
 }
 
 #if CVY_CPU
@@ -393,6 +418,43 @@ CVY_KERNEL bn_backward_apply(global const floatv *restrict x, global const float
   }
 }
 
+/* bn_backward_finish and bn_backward_apply in one: every work-group adds up the parts of its own vectors, in the same
+ * order; those of a group's first part write dbeta and dgamma. The coefficients pass through local memory, so that no
+ * compiler fuses their last multiplication with dx's subtractions. */
+CVY_KERNEL bn_backward_finish_apply(global const floatv *restrict x, global const floatv *restrict y,
+                                    global const floatv *dy, global const floatv *restrict gamma,
+                                    global const floatv *restrict beta, global const floatv *restrict saved,
+                                    global const floatv *restrict affine, global const floatv *partial, global floatv *dx,
+                                    global floatv *dresidual, global floatv *dbeta_to, global floatv *dgamma_to,
+                                    const uint vecs, const uint rows, const uint group_rows, const uint block,
+                                    const uint parts, const uint n_groups, const int pass, const int add,
+                                    const float inv_rows, const float inv_rows_last, const uint beta_at,
+                                    const uint gamma_at, const int accumulate, const float act_a, const float act_b) {
+  local floatv scratch[LOCAL], coef[2 * C_LANES];
+  PLACE;
+  const size_t first = (size_t)group * 2 * vecs + c;
+  const group_sums own = add_parts(partial, group, vecs, c, rows, group_rows, block, parts, t, ROWS);
+  const floatv sum = tree_sum(own.sum, C_LANES, scratch), products = tree_sum(own.products, C_LANES, scratch);
+  if (t == 0) {
+    const float inverse = group + 1 == n_groups ? inv_rows_last : inv_rows;
+    const floatv invstd = saved[first + vecs], along = products * invstd;
+    coef[item] = sum * inverse;
+    coef[C_LANES + item] = along * invstd * inverse;
+    if (part == group * parts)
+      store_terms(dbeta_to + beta_at + first, dgamma_to + gamma_at + first, sum, along, accumulate);
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+  const floatv mean = saved[first], outer = gamma[c] * saved[first + vecs], a = coef[item % C_LANES],
+               b = coef[C_LANES + item % C_LANES];
+  const pass_terms terms = terms_of(saved, affine, gamma, beta, group, vecs, c, pass);
+  for (uint i = r.begin + t; i < r.end; i += ROWS) {
+    const size_t at = (size_t)i * vecs + c;
+    const floatv v = x[at] - mean, dm = passed(dy[at], y, at, pass, v, terms, act_a, act_b);
+    if (add) dresidual[at] += dm;
+    dx[at] = outer * ((dm - a) - v * b);
+  }
+}
+
 /* The finish kernels: a work-group takes F_LANES vectors of a group, LOCAL / F_LANES work-items side by side over the
  * parts; the host starts exactly n_groups * vecs / F_LANES work-groups. */
 #define FINISH_LOOP(unit) const uint unit = get_group_id(0) * F_LANES + get_local_id(0) % F_LANES;
@@ -462,25 +524,14 @@ CVY_KERNEL bn_backward_finish(global const floatv *partial, global const floatv 
   FINISH_LOOP(unit) {
     const uint group = unit / vecs, c = unit % vecs;
     const float inverse = group + 1 == n_groups ? inv_rows_last : inv_rows;
-    global const floatv *const from = partial + (size_t)group * parts * 2 * vecs + c;
-    floatv sum = 0.0f, products = 0.0f;
-    for (uint j = FINISH_ROW; j < parts; j += FINISH_ROWS) {
-      const part_range r = range_of(group, j, block, group_rows, rows);
-      if (r.begin < r.end) {
-        sum += from[(size_t)j * 2 * vecs];
-        products += from[((size_t)j * 2 + 1) * vecs];
-      }
-    }
-    sum = FINISH_SUM(sum);
-    products = FINISH_SUM(products);
+    const group_sums own = add_parts(partial, group, vecs, c, rows, group_rows, block, parts, FINISH_ROW, FINISH_ROWS);
+    const floatv sum = FINISH_SUM(own.sum), products = FINISH_SUM(own.products);
     if (FINISH_ROW == 0 && unit < n_groups * vecs) {
       const size_t at = (size_t)group * 2 * vecs + c;
       const floatv invstd = saved[at + vecs], along = products * invstd;
       coef[coef_at + at] = sum * inverse;
       coef[coef_at + at + vecs] = along * invstd * inverse;
-      global floatv *const dbeta = dbeta_to + beta_at + at, *const dgamma = dgamma_to + gamma_at + at;
-      *dbeta = accumulate ? *dbeta + sum : sum;
-      *dgamma = accumulate ? *dgamma + along : along;
+      store_terms(dbeta_to + beta_at + at, dgamma_to + gamma_at + at, sum, along, accumulate);
     }
   }
 }

@@ -24,6 +24,7 @@
 #include "convoy/about.h"
 #include "convoy/activations.h"
 #include "convoy/input.h"
+#include "convoy/resample.h"
 #include "convoy/status.h"
 
 #ifdef __cplusplus
@@ -61,9 +62,19 @@ typedef struct cvy_batchnorm_spec {
 /* spec NULL: defaults. The team sets which samples the statistics are of (cvy_bn_mode in team.h). */
 cvy_node cvy_net_batchnorm(cvy_net *net, cvy_node x, const char *name, const cvy_batchnorm_spec *spec);
 
+typedef struct cvy_groupnorm_spec {
+  int groups;       /* divides the channels; 0 means 1 */
+  bool by_position; /* each position by itself, over its channels (groups 1): layer normalisation as ConvNeXt has it */
+  float eps;        /* 0 means 1e-5 */
+  bool no_bias;
+} cvy_groupnorm_spec;
+/* Normalises each sample over groups of its channels and all positions (Wu and He 2018), then a factor and a summand
+ * per channel: "NAME.weight", "NAME.bias". As many groups as channels: instance normalisation. spec NULL: defaults. */
+cvy_node cvy_net_groupnorm(cvy_net *net, cvy_node x, const char *name, const cvy_groupnorm_spec *spec);
+
 cvy_node cvy_net_relu(cvy_net *net, cvy_node x);
 /* a, b: the parameters of activations.h, 0 where the kind has none. Must be finite; clip: a <= b, either may be an
- * infinity. CVY_ACTIVATION_RELU is cvy_net_relu. */
+ * infinity; ELU: a >= 0, b > 0; CELU, Softplus: a > 0. CVY_ACTIVATION_RELU is cvy_net_relu. */
 cvy_node cvy_net_activation(cvy_net *net, cvy_node x, cvy_activation_kind kind, float a, float b);
 /* Equal shapes, or one is C x 1 x 1 and is broadcast over the positions of the other. */
 cvy_node cvy_net_add(cvy_net *net, cvy_node a, cvy_node b);
@@ -96,6 +107,9 @@ typedef struct cvy_pool2d_spec {
 cvy_node cvy_net_maxpool(cvy_net *net, cvy_node x, const cvy_pool2d_spec *spec);
 cvy_node cvy_net_avgpool(cvy_net *net, cvy_node x, const cvy_pool2d_spec *spec);
 cvy_node cvy_net_global_avgpool(cvy_net *net, cvy_node x);
+
+/* Pictures of `height` x `width` pixels, larger or smaller ones: PyTorch's interpolate. */
+cvy_node cvy_net_resample(cvy_net *net, cvy_node x, int height, int width, cvy_resample_kind kind);
 
 /* Fully connected on the whole sample. Inputs larger than 1x1 are flattened in (c,h,w) order, as by PyTorch's Flatten
  * (this concerns only the order of the weights in files). */

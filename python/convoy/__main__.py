@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: MIT
 """`python -m convoy …`: the program `convoy` with these arguments."""
 import os
-import shutil
 import sys
 
-from .built import PROGRAM
+from . import program
 
 
 def main() -> int:
-    program = PROGRAM if os.access(PROGRAM, os.X_OK) else shutil.which("convoy")
-    if not program:
-        print(f"python -m convoy: the program is neither {PROGRAM} nor in PATH: build it with tools/quickstart --setup-only, or install it", file=sys.stderr)
+    path = program.find()
+    if not path:
+        print(f"python -m convoy: {program.missing()}", file=sys.stderr)
         return 127
-    os.execv(program, [program, *sys.argv[1:]])
+    os.execv(path, [path, *sys.argv[1:]])
 
 
 sys.exit(main())

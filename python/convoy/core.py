@@ -10,6 +10,7 @@ from typing import Any, Iterator, Optional
 from . import errors
 from ._cffi import ffi, lib
 from .data import Data
+from .devices import named
 from .handles import Handle, Log, is_forked, refuse_fork
 from .interrupts import Interrupts
 
@@ -52,7 +53,10 @@ class Core:
     def open_net(self, model: bytes, channels: int, height: int, width: int, classes: int) -> None:
         out = ffi.new("cvy_net **")
         self.log.call(lib.cvy_net_open, model, channels, height, width, classes, out)
-        net = Handle(out[0], lib.cvy_net_destroy, self.log)
+        self.take_net(Handle(out[0], lib.cvy_net_destroy, self.log))
+
+    def take_net(self, net: Handle) -> None:
+        """Takes over a hold of a network, whose classes must exclude each other."""
         try:
             self.log.call(lib.cvy_net_check_classes, net.pointer, b"training and evaluation")
         except BaseException:
@@ -62,7 +66,7 @@ class Core:
 
     def open_devices(self, selector: bytes) -> None:
         out = ffi.new("cvy_devices **")
-        self.log.call(lib.cvy_devices_select, selector, out)
+        named(lambda: self.log.call(lib.cvy_devices_select, selector, out))
         self.devices = Handle(out[0], lib.cvy_devices_destroy, self.log)
 
     def open_team(self, params: Any, borrowed: Any) -> None:

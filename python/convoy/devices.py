@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, List, Sequence, Union
+from typing import Any, Callable, List, Sequence, Union
 
 from . import errors
 from ._cffi import ffi, lib
@@ -87,6 +87,36 @@ def devices() -> Devices:
     finally:
         with log.used():
             lib.cvy_device_list_destroy(out)
+
+
+def missing() -> str:
+    """What is probably missing for a device: drivers that are registered and broken, cards without one, the package to install; "": nothing is.
+    (`cvy_device_missing_drivers`, `cvy_device_advice`)"""
+    note_devices()
+    log, out, text = thread_log(), ffi.new("cvy_device_list **"), ffi.new("char[]", 4096)
+    log.call(lib.cvy_device_list_create, out)
+    try:
+        with log.used():
+            hidden = lib.cvy_device_missing_drivers(out[0], text, 4096)
+            lines = (text_of(text) or "").strip()
+            if not hidden and not any(out[0].items[i].usable for i in range(out[0].n)):
+                lib.cvy_device_advice(text, 4096)
+                lines = "\n".join(part for part in (lines, (text_of(text) or "").strip()) if part)
+        log.deliver()
+        return lines
+    finally:
+        with log.used():
+            lib.cvy_device_list_destroy(out)
+
+
+def named(call: Callable[[], None]) -> None:
+    """Runs a call that selects devices. Its NoDeviceError says what is probably missing, if no device is usable at all."""
+    try:
+        call()
+    except errors.NoDeviceError as failure:
+        if any(device.usable for device in devices()):
+            raise
+        raise errors.NoDeviceError("\n".join(part for part in (str(failure), missing()) if part)) from None
 
 
 def selector(chosen: Union[str, Device, Sequence[Union[str, Device]]]) -> str:

@@ -12,16 +12,15 @@ import threading
 import weakref
 from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
-from . import errors
+from . import errors, program
 from ._cffi import ffi, lib
-from .built import PROGRAM
 
 logger = logging.getLogger("convoy")
 LEVELS = {lib.CVY_LOG_ERROR: logging.ERROR, lib.CVY_LOG_WARNING: logging.WARNING, lib.CVY_LOG_INFO: logging.INFO,
           lib.CVY_LOG_DEBUG: logging.DEBUG}
 TEXT_BYTES = 4096
 # The library borrows both texts.
-_COMPILER = ffi.new("char[]", os.fsencode(PROGRAM)) if os.access(PROGRAM, os.X_OK) else None
+_COMPILER = ffi.new("char[]", os.fsencode(program.own() or "")) if program.own() else None
 _SERVE = ffi.new("char[]", b"--compile-kernels")
 
 _opened = False  # the library has asked a driver for its devices

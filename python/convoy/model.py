@@ -13,7 +13,7 @@ from . import arrays, errors, options, parameters
 from ._cffi import ffi, lib
 from .batches import Batch
 from .core import CLOSE_WAIT_S
-from .devices import Device, selector
+from .devices import Device, named, selector
 from .handles import Handle, Log, Owner, is_forked, note_devices, refuse_fork, text_of
 from .interrupts import Interrupts
 
@@ -48,7 +48,7 @@ class Model(Owner):
             kept.append(ffi.new("char[]", os.fsencode(model)))
             members["model"] = kept[-1]
         params = ffi.new("cvy_model_params *", members)
-        log.call(lib.cvy_model_open, os.fsencode(path), selector(devices).encode(), params, out)
+        named(lambda: log.call(lib.cvy_model_open, os.fsencode(path), selector(devices).encode(), params, out))
         self._handle = Handle(out[0], lib.cvy_model_close, log)
         self._handle.borrowed = kept
         self._closers.append(weakref.finalize(self, _close, self._handle, self._lock, self._stop))

@@ -15,7 +15,7 @@ from .settings import Settings
 
 def _model(settings: Settings, net: Any) -> str:
     name = str(settings.model)
-    if not lib.cvy_onnx_is_file(os.fsencode(name)):
+    if settings.network is None and not lib.cvy_onnx_is_file(os.fsencode(name)):
         return name
     return f"{os.path.basename(name)}, graph {lib.cvy_net_fingerprint(net):016x}"
 

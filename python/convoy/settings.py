@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 from . import errors, options
 from ._cffi import ffi, lib
 from .devices import Device, selector
+from .network import Network
 
 LEAST_RATE = 2.0**-149  # the smallest float32; the library takes 0 for the default
 
@@ -17,7 +18,7 @@ LEAST_RATE = 2.0**-149  # the smallest float32; the library takes 0 for the defa
 class Settings:
     """Words and numbers of `convoy train`'s options; see `Trainer`."""
 
-    model: Union[str, "os.PathLike[str]"]
+    model: Union[str, "os.PathLike[str]", Network]
     devices: Union[str, Device, Sequence[Union[str, Device]]] = "auto"
     batch: int = 256
     optimizer: Union[str, options.Optimizer] = "sgd"
@@ -67,6 +68,7 @@ class Settings:
     layout: Optional[str] = None
 
     def __post_init__(self) -> None:
+        self.network = self.model if isinstance(self.model, Network) else None
         self.model = os.fspath(self.model)
         for name in ("checkpoint", "init_from"):
             value = getattr(self, name)
@@ -112,6 +114,8 @@ class Settings:
 
     @property
     def init_word(self) -> str:
+        if self.network is not None and self.init is None:
+            return self.network.init
         return self.init if self.init is not None else "file" if lib.cvy_onnx_is_file(os.fsencode(self.model)) else "d2l"
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import numpy as np
 
@@ -27,6 +27,7 @@ class Stepping(Settings):
     result: Optional[FitResult]
     _steps: int
     _fits: int
+    _record: Optional[Dict[str, Any]]
     _trains_on_batches = False  # it had no data set
 
     # ---- one batch ----
@@ -104,7 +105,10 @@ class Stepping(Settings):
         run = BatchRun(self, train, **words)
         self._finished_steps(True, 0, lambda number: 0.0)  # of a run that an exception ended
         self.result = run.run()
+        self._record = {"model": self.model, "devices": list(self.result.labels), "batch": self.batch, "epochs": run.epochs}
         self._fits += 1
+        if self.network is not None:
+            self.network.take_weights(self)  # type: ignore[arg-type]  # the whole Trainer
         return self.result
 
     # ---- parameters ----

@@ -2,6 +2,7 @@
 """Trainer: one network on a team of devices (convoy/team.h, convoy/train.h)."""
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from .handles import logger, note_devices, text_of
 from .history import EpochResult, EvalResult, FitResult, History, StepResult
 from .record import settings_json
 from .stepping import Stepping
+from .views import Views
 
 Source = Union[str, "os.PathLike[str]", Data, Pair, Batches]
 
@@ -109,12 +111,12 @@ def _on_event(user: Any, event: Any, epoch: int) -> None:
 
 
 @dataclass(eq=False, repr=False)
-class Trainer(Stepping):
+class Trainer(Views, Stepping):
     """Trains a network on one or more devices.
 
     The arguments are the options of `convoy train` (doc/reference.md), with the same words and defaults:
 
-    model: "lenet", "resnet18", "resnet34", "resnet50", or the name of an ONNX file.
+    model: "lenet", "resnet18", "resnet34", "resnet50", the name of an ONNX file, or a network of `from_torch` or `convoy.nn`.
     devices: "auto" (GPUs, else the CPU), "all", "gpu", "cpu", "0:0", "0:0/1+1" (parts of a CPU), …; or devices of `convoy.devices()`.
     batch: images of a step on all devices together.
     optimizer: "sgd", "adam", "adamw", with lr, momentum, nesterov, weight_decay, betas, eps; or `SGD(…)`, `Adam(…)`, `AdamW(…)`.
@@ -197,12 +199,17 @@ class Trainer(Stepping):
             if tuple(shape) != tuple(self.input_shape):
                 raise errors.MismatchError(f"images of {shape} (channels, height, width); input_shape is {tuple(self.input_shape)}")
         classes = self.classes or classes
+        if self.network is not None:
+            self._core.take_net(self.network.hold_net(shape, classes))
+            return
         if not lib.cvy_onnx_is_file(os.fsencode(self.model)) and (shape is None or not classes):
             raise errors.ArgumentError(f"the input of {self.model} is not known before fit: give input_shape=(channels, height, width) and classes")
         self._core.open_net(os.fsencode(self.model), *(shape or (0, 0, 0)), classes)
 
     def _first_weights(self) -> None:
         core, path = self._core, self.init_from
+        if self.network is not None and path is None and self.init is None:
+            path = self.network.first_weights
         if path is None or self.init_skip is not None:
             core.log.call(lib.cvy_team_init, core.team.pointer, self.init_params())
         if path is not None and self.init_skip is not None:
@@ -294,6 +301,7 @@ class Trainer(Stepping):
                 check()
                 self._attach(data)
                 record = settings_json(self, epochs, self._core.net.pointer, data, team)
+                self._record = json.loads(record)
                 run = _Run(self.history, callbacks, len(self.history["epoch"]), epochs, quiet)
                 run.labels = [replica.label for replica in self._replicas()]
                 handle = ffi.new_handle(run)
@@ -302,7 +310,10 @@ class Trainer(Stepping):
                     save_best=None if save_best is None else os.fspath(save_best), settings=record, on_step=lib.convoy_on_step, on_epoch=lib.convoy_on_epoch,
                     on_event=lib.convoy_on_event, user=handle, stop=self._core.stop, opened=opened[0])
                 params.seed += self._fits
-                return self._train(params, data, run)
+                result = self._train(params, data, run)
+                if self.network is not None:
+                    self.network.take_weights(self)
+                return result
             finally:
                 with self._core.log.used():
                     lib.cvy_checkpoint_close(opened)

@@ -9,6 +9,7 @@
 #include "src/base/mem.h"
 #include "src/base/text.h"
 #include "src/protocol/grad_norm.h"
+#include "src/protocol/gradient_sum.h"
 #include "src/exchange/recover.h"
 
 struct cvy_exchange {
@@ -114,7 +115,7 @@ static void update(cvy_exchange *x, const cvy_step *step, int parcel, int n_part
   }
   const cvy_bucket *const b = &l->buckets[parcel];
   if (x->norm) {
-    cvy_ledger_add(x->params.pool, x->sums + b->offset, false, b->size, x->parts, n_parts, x->params.packed);
+    cvy_gradient_sum(x->params.pool, x->sums + b->offset, false, b->size, x->parts, n_parts, x->params.packed);
     cvy_grad_norm_add(x->norm, x->params.pool, b->offset, b->size, x->sums + b->offset);
     if (!clips(x)) update_from_sum(x, step, parcel, 1);
     return;

@@ -2,7 +2,7 @@
 #include "src/fleet/chain_units.h"
 
 #include "src/base/mem.h"
-#include "src/protocol/ledger.h"
+#include "src/protocol/gradient_sum.h"
 
 static size_t piece_floats(size_t piece) { return piece > 0 ? piece : CVY_CHAIN_PIECE; }
 
@@ -60,7 +60,7 @@ void cvy_chain_unit_range(const cvy_chain_unit *unit, int i, size_t *at, size_t 
 }
 
 void cvy_chain_unit_add(cvy_chain_unit *unit, float *sum, size_t size, bool begun, bool packed) {
-  if (unit->n_parts > 0) cvy_ledger_add(NULL, sum, begun, size, unit->parts, unit->n_parts, packed);
+  if (unit->n_parts > 0) cvy_gradient_sum(NULL, sum, begun, size, unit->parts, unit->n_parts, packed);
   for (int k = 0; k < unit->n_parts; k++) /* on to the next piece */
     unit->parts[k] = (const char *)unit->parts[k] + size * (packed ? sizeof(uint16_t) : sizeof(float));
 }

@@ -15,9 +15,9 @@ enum { LARGEST_SIZE = 65536, FIRST_LAYERS = 16 };
 /* ---- messages ---- */
 
 const char *cvy_layer_kind_name(cvy_layer_kind kind) {
-  static const char *const names[] = {"input",   "conv2d",  "batchnorm", "relu",    "add",
-                                      "maxpool", "avgpool", "linear",    "softmax", "activation",
-                                      "concat",  "mul",     "dropout",   "slice",   "shuffle"};
+  static const char *const names[] = {"input",   "conv2d", "batchnorm", "relu",       "add",     "maxpool",
+                                      "avgpool", "linear", "softmax",   "activation", "concat",  "mul",
+                                      "dropout", "slice",  "shuffle",   "groupnorm",  "resample"};
   return names[kind];
 }
 
@@ -50,13 +50,26 @@ cvy_pool2d_params cvy_layer_pool(const cvy_net *net, const cvy_layer *l, int n) 
                              .zero_pad = l->zero_pad};
 }
 
+cvy_groupnorm_params cvy_layer_groupnorm(const cvy_layer *l, int n) {
+  cvy_groupnorm_params p = {
+      .n_max = cvy_layer_groupnorm_samples(l, n), .x = l->shape, .groups = l->groups, .eps = l->eps};
+  if (l->by_position) p.x.h = p.x.w = 1;
+  return p;
+}
+
+cvy_resample_params cvy_layer_resample(const cvy_net *net, const cvy_layer *l, int n) {
+  return (cvy_resample_params){
+      .n_max = n, .x = net->layers[l->input[0]].shape, .out_h = l->shape.h, .out_w = l->shape.w, .kind = l->resample};
+}
+
 bool cvy_layer_alike(const cvy_layer *a, const cvy_layer *b) {
   return a->kind == b->kind && a->bias == b->bias && a->groups == b->groups && a->ceil_mode == b->ceil_mode &&
          a->exclude_pad == b->exclude_pad && a->zero_pad == b->zero_pad && a->fixed == b->fixed &&
          a->activation.kind == b->activation.kind && memcmp(&a->shape, &b->shape, sizeof a->shape) == 0 &&
          memcmp(a->kernel, b->kernel, sizeof a->kernel) == 0 && memcmp(a->stride, b->stride, sizeof a->stride) == 0 &&
          memcmp(a->pad, b->pad, sizeof a->pad) == 0 && memcmp(a->pad_more, b->pad_more, sizeof a->pad_more) == 0 &&
-         memcmp(a->dilation, b->dilation, sizeof a->dilation) == 0 && a->first == b->first && a->step == b->step;
+         memcmp(a->dilation, b->dilation, sizeof a->dilation) == 0 && a->first == b->first && a->step == b->step &&
+         a->by_position == b->by_position && a->resample == b->resample;
 }
 
 const cvy_node *cvy_layer_inputs(const cvy_net *net, int layer, int *n) {
@@ -323,6 +336,28 @@ cvy_node cvy_net_batchnorm(cvy_net *net, cvy_node x, const char *name, const cvy
                             .fixed = spec && spec->fixed});
 }
 
+cvy_node cvy_net_groupnorm(cvy_net *net, cvy_node x, const char *name, const cvy_groupnorm_spec *spec) {
+  static const cvy_groupnorm_spec usual = {0};
+  if (!input_is_good(net, x, CVY_LAYER_GROUPNORM)) return -1;
+  const cvy_groupnorm_spec *const s = spec ? spec : &usual;
+  const cvy_shape *const shape = &net->layers[x].shape;
+  const int groups = s->groups ? s->groups : 1;
+  const float eps = s->eps != 0 ? s->eps : 1e-5f;
+  if (groups < 1 || shape->c % groups != 0 || (s->by_position && groups > 1) || !(eps > 0) || !(eps <= 1e30f))
+    return SPOIL(net,
+                 "groupnorm '%.63s': %d groups of %d channels%s, eps %g: groups must divide the channels, be 1 by "
+                 "position, and eps positive",
+                 name ? name : "", groups, shape->c, s->by_position ? " by position" : "", (double)eps);
+  return append(net, name ? name : "",
+                (cvy_layer){.kind = CVY_LAYER_GROUPNORM,
+                            .input = {x, -1},
+                            .shape = *shape,
+                            .groups = groups,
+                            .bias = !s->no_bias,
+                            .eps = eps,
+                            .by_position = s->by_position});
+}
+
 cvy_node cvy_net_relu(cvy_net *net, cvy_node x) {
   if (!input_is_good(net, x, CVY_LAYER_RELU)) return -1;
   return append(net, NULL, (cvy_layer){.kind = CVY_LAYER_RELU, .input = {x, -1}, .shape = net->layers[x].shape});
@@ -460,6 +495,17 @@ cvy_node cvy_net_global_avgpool(cvy_net *net, cvy_node x) {
   if (!input_is_good(net, x, CVY_LAYER_AVGPOOL)) return -1;
   const cvy_shape *const in = &net->layers[x].shape;
   return add_pool(net, CVY_LAYER_AVGPOOL, x, &(cvy_pool2d_spec){.kernel = {in->h, in->w}, .stride = {1, 1}});
+}
+
+cvy_node cvy_net_resample(cvy_net *net, cvy_node x, int height, int width, cvy_resample_kind kind) {
+  if (!input_is_good(net, x, CVY_LAYER_RESAMPLE)) return -1;
+  cvy_layer layer = {.kind = CVY_LAYER_RESAMPLE, .input = {x, -1}, .shape = net->layers[x].shape, .resample = kind};
+  layer.shape.h = height, layer.shape.w = width;
+  if (!size_in(height, 1) || !size_in(width, 1))
+    return SPOIL(net, "resample: %dx%d pixels: must be 1 to %d", height, width, LARGEST_SIZE);
+  const cvy_resample_params params = cvy_layer_resample(net, &layer, 1);
+  if (cvy_resample_check(&params) != CVY_OK) return spoil(net, CVY_E_ARGUMENT);
+  return append(net, NULL, layer);
 }
 
 cvy_node cvy_net_linear(cvy_net *net, cvy_node x, const char *name, int outputs, bool no_bias) {

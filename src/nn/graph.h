@@ -6,7 +6,9 @@
 #include "convoy/net.h"
 #include "src/nn/layout.h"
 #include "src/ops/activation.h"
+#include "src/ops/groupnorm.h"
 #include "src/ops/pool2d.h"
+#include "src/ops/resample.h"
 #include "src/ops/shape.h"
 
 typedef enum cvy_layer_kind {
@@ -24,7 +26,9 @@ typedef enum cvy_layer_kind {
   CVY_LAYER_MUL,
   CVY_LAYER_DROPOUT,
   CVY_LAYER_SLICE,
-  CVY_LAYER_SHUFFLE
+  CVY_LAYER_SHUFFLE,
+  CVY_LAYER_GROUPNORM,
+  CVY_LAYER_RESAMPLE
 } cvy_layer_kind;
 
 /* A weight or bias beyond its value, as the file of a network has it. */
@@ -42,9 +46,9 @@ typedef struct cvy_layer {
   cvy_node input[2];                             /* -1: none; concat: the first two, cvy_layer_inputs has all */
   cvy_shape shape;                               /* of the output, with its pitch */
   int kernel[2], stride[2], pad[2], pad_more[2]; /* conv2d, pools */
-  int groups, dilation[2];                       /* conv2d; shuffle: groups */
+  int groups, dilation[2];                       /* conv2d; shuffle, groupnorm: groups */
   bool bias;
-  float eps, momentum;                   /* batchnorm */
+  float eps, momentum;                   /* batchnorm; groupnorm: eps */
   bool fixed;                            /* batchnorm: its running values stay, and are its statistics */
   int param[2];                          /* weight, bias (gamma, beta): index in the layout, -1 none */
   cvy_layer_param more[2];               /* of these */
@@ -54,6 +58,8 @@ typedef struct cvy_layer {
   bool ceil_mode, exclude_pad, zero_pad; /* pools */
   float drop;                            /* dropout: part of the values */
   int inputs_at, n_inputs;               /* concat: its inputs in net->concat_inputs */
+  cvy_resample_kind resample;            /* resample */
+  bool by_position;                      /* groupnorm: a sample's positions are normalised one by one */
   int first, step;                       /* slice: the input's first channel, and from one to the next */
 } cvy_layer;
 
@@ -98,6 +104,16 @@ bool cvy_layer_next_copy(const cvy_net *net, int layer, cvy_channel_copy *copy);
 /* Equal kinds, outputs and windows: with equal inputs the layers are the same operation but for numbers that do not
  * change its work. */
 bool cvy_layer_alike(const cvy_layer *a, const cvy_layer *b);
+
+/* The normalisation of a groupnorm, for n samples of the network. */
+cvy_groupnorm_params cvy_layer_groupnorm(const cvy_layer *layer, int n);
+/* How many samples n of the network are for it: positions, if it takes each by itself. */
+static inline int cvy_layer_groupnorm_samples(const cvy_layer *l, int n) {
+  return l->by_position ? n * l->shape.h * l->shape.w : n;
+}
+
+/* The resampling of a resample, for n samples. */
+cvy_resample_params cvy_layer_resample(const cvy_net *net, const cvy_layer *layer, int n);
 
 /* The pooling of a maxpool or avgpool, without a ReLU in front. */
 cvy_pool2d_params cvy_layer_pool(const cvy_net *net, const cvy_layer *layer, int n);

@@ -89,6 +89,8 @@ uint64_t cvy_net_fingerprint(const cvy_net *net) {
     /* younger than the files of other networks, which keep their number */
     if (l->zero_pad) cvy_text_add(&text, " z");
     if (l->fixed) cvy_text_add(&text, " f");
+    if (l->resample) cvy_text_add(&text, " resample %d", (int)l->resample);
+    if (l->by_position) cvy_text_add(&text, " by position");
     if (l->kind == CVY_LAYER_SLICE) cvy_text_add(&text, " from %d by %d", l->first, l->step);
     for (int k = 0; k < 2; k++)
       if (l->more[k].fixed || l->more[k].name[0])

@@ -85,6 +85,22 @@ fail:
   return status;
 }
 
+static cvy_status backward_groupnorm(cvy_instance *i, const cvy_unit *u, cvy_groupnorm *op, const cvy_pass *pass) {
+  return cvy_groupnorm_backward(
+      op, i->queue,
+      &(cvy_groupnorm_backward_args){.n = cvy_layer_groupnorm_samples(cvy_unit_layer(i, u), pass->n),
+                                     .x = cvy_value_of(i, u->x[0]),
+                                     .dy = cvy_gradient_of(i, u->y),
+                                     .gamma = cvy_weight_of(i, u, 0),
+                                     .saved = cvy_storage_of(i, u->saved),
+                                     .dx = u->dx[0] == CVY_GRADIENT_NONE ? NULL : cvy_gradient_of(i, u->x[0]),
+                                     .accumulate_dx = u->dx[0] == CVY_GRADIENT_ADD,
+                                     .dgamma = u->frozen ? NULL : cvy_weight_gradient_of(i, u, 0),
+                                     .dbeta = u->frozen ? NULL : cvy_weight_gradient_of(i, u, 1),
+                                     .accumulate = pass->accumulate,
+                                     .workspace = i->workspace});
+}
+
 static cvy_status backward_add(cvy_instance *i, const cvy_unit *u, cvy_broadcast *op, const cvy_pass *pass) {
   cvy_status status = CVY_OK;
   const size_t n_elems = cvy_node_elems(i, u->y, pass->n);
@@ -198,6 +214,11 @@ static cvy_status backward_unit(cvy_instance *i, int unit, const cvy_pass *pass)
       if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
       return cvy_dropout_run(op->dropout, i->queue, pass->n, pass->samples, pass->epoch, cvy_gradient_of(i, u->y),
                              cvy_gradient_of(i, u->x[0]), u->dx[0] == CVY_GRADIENT_ADD);
+    case CVY_UNIT_RESAMPLE:
+      if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
+      return cvy_resample_backward(op->resample, i->queue, pass->n, cvy_gradient_of(i, u->y),
+                                   cvy_gradient_of(i, u->x[0]), u->dx[0] == CVY_GRADIENT_ADD);
+    case CVY_UNIT_GROUPNORM: return backward_groupnorm(i, u, op->groupnorm, pass);
     case CVY_UNIT_SOFTMAX: return backward_softmax(i, u, op->softmax, pass);
   }
   CVY_ASSERT(!"a unit of unknown kind");

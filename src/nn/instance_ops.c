@@ -87,6 +87,17 @@ static cvy_status make_activation(cvy_instance *i, const cvy_unit *unit, cvy_uni
   return cvy_activation_create(i->device, &params, &op->activation);
 }
 
+static cvy_status make_groupnorm(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
+  cvy_groupnorm_params params = cvy_layer_groupnorm(cvy_unit_layer(i, unit), n);
+  params.inference = is_forward_only(i, unit);
+  return cvy_groupnorm_create(i->device, &params, &op->groupnorm);
+}
+
+static cvy_status make_resample(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
+  const cvy_resample_params params = cvy_layer_resample(i->net, cvy_unit_layer(i, unit), n);
+  return cvy_resample_create(i->device, &params, &op->resample);
+}
+
 /* Creates the unit's operation; *bytes: its workspace. */
 static cvy_status make_op(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op, size_t *bytes) {
   cvy_status status = CVY_OK;
@@ -114,6 +125,11 @@ static cvy_status make_op(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit
     case CVY_UNIT_CONVPOOL:
       CVY_TRY(make_convpool(i, unit, n, op));
       *bytes = cvy_convpool_workspace_bytes(op->convpool);
+      break;
+    case CVY_UNIT_RESAMPLE: CVY_TRY(make_resample(i, unit, n, op)); break;
+    case CVY_UNIT_GROUPNORM:
+      CVY_TRY(make_groupnorm(i, unit, n, op));
+      *bytes = cvy_groupnorm_workspace_bytes(op->groupnorm);
       break;
     case CVY_UNIT_SOFTMAX: CVY_TRY(cvy_softmax_create(i->device, l->shape.c, l->shape.pitch, &op->softmax)); break;
     case CVY_UNIT_ACTIVATION: CVY_TRY(make_activation(i, unit, op)); break;
@@ -178,6 +194,8 @@ void cvy_instance_clear_ops(cvy_instance *i) {
     cvy_softmax_destroy(&i->ops[u].softmax);
     cvy_activation_destroy(&i->ops[u].activation);
     cvy_broadcast_destroy(&i->ops[u].broadcast);
+    cvy_groupnorm_destroy(&i->ops[u].groupnorm);
+    cvy_resample_destroy(&i->ops[u].resample);
     cvy_dropout_destroy(&i->ops[u].dropout);
   }
   cvy_free(i->ops);

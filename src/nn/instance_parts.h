@@ -14,8 +14,10 @@
 #include "src/ops/conv2d/convpool.h"
 #include "src/ops/dropout.h"
 #include "src/ops/eltwise.h"
+#include "src/ops/groupnorm.h"
 #include "src/ops/linear.h"
 #include "src/ops/pool2d.h"
+#include "src/ops/resample.h"
 #include "src/ops/softmax.h"
 
 /* Operation of a unit: the one of its kind; relu, channels, and add and mul of equal shapes use the instance's. */
@@ -28,6 +30,8 @@ typedef struct cvy_unit_op {
   cvy_softmax *softmax;
   cvy_activation *activation;
   cvy_broadcast *broadcast;
+  cvy_groupnorm *groupnorm;
+  cvy_resample *resample;
   cvy_dropout *dropout; /* NULL: drops nothing */
   int bucket;           /* of its parameters, -1 none */
 } cvy_unit_op;

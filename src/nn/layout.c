@@ -33,7 +33,7 @@ static void describe_param(const cvy_net *net, int layer, int which, cvy_param *
                    .lr_factor = 1};
   snprintf(p->name, sizeof p->name, "%s.%s", l->name, which == 0 ? "weight" : "bias");
   snprintf(p->owner, sizeof p->owner, "%s", l->name);
-  if (l->kind == CVY_LAYER_BATCHNORM) {
+  if (l->kind == CVY_LAYER_BATCHNORM || l->kind == CVY_LAYER_GROUPNORM) {
     p->kind = which == 0 ? CVY_PARAM_BN_WEIGHT : CVY_PARAM_BN_BIAS;
   } else if (which == 1) {
     p->kind = CVY_PARAM_BIAS;

@@ -17,7 +17,7 @@ typedef enum cvy_param_kind {
   CVY_PARAM_CONV_WEIGHT,
   CVY_PARAM_LINEAR_WEIGHT,
   CVY_PARAM_BIAS,
-  CVY_PARAM_BN_WEIGHT,
+  CVY_PARAM_BN_WEIGHT, /* also of a groupnorm */
   CVY_PARAM_BN_BIAS
 } cvy_param_kind;
 

@@ -3,7 +3,9 @@
  * needed, tests look at plans.
  *
  * Units. Layers become units in the order in which they can run: conv2d, batchnorm, pool, linear, softmax, relu, add,
- * activation, channels, mul, dropout, convpool. A concat, slice or shuffle is one channels unit for each of its copies.
+ * activation, channels, mul, dropout, groupnorm, resample,
+ * convpool. A concat, slice or shuffle is one channels unit for each of
+ * its copies.
  *   conv2d → batchnorm      are two units; the convolution's epilogue gives the batchnorm its statistics
  *   batchnorm → activation  (the only consumer; cvy_batchnorm_takes): one batchnorm unit
  *   batchnorm → add → relu  (each the only consumer of the one before; add, relu may be missing; both summands of one
@@ -50,7 +52,9 @@ typedef enum cvy_unit_kind {
   CVY_UNIT_ACTIVATION,
   CVY_UNIT_CHANNELS,
   CVY_UNIT_MUL,
-  CVY_UNIT_DROPOUT
+  CVY_UNIT_DROPOUT,
+  CVY_UNIT_GROUPNORM,
+  CVY_UNIT_RESAMPLE
 } cvy_unit_kind;
 
 /* How backward of a unit delivers the gradient of one of its inputs. */
@@ -70,7 +74,7 @@ typedef struct cvy_unit {
   int activation;  /* batchnorm: the layer of another activation behind it; -1 none */
   int stats;       /* storage: conv2d writes it, batchnorm reads it; -1 none */
   int stats_again; /* storage: conv2d that runs again writes it, no unit reads it; -1 none */
-  int saved;       /* storage: batchnorm, training; -1 none */
+  int saved;       /* storage: batchnorm, training; groupnorm; -1 none */
   cvy_gradient_mode dx[2];
   bool deferred;         /* batchnorm: its y has no storage */
   int affine;            /* storage: of a deferred batchnorm; -1 none */

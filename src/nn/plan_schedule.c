@@ -45,8 +45,8 @@ static void need_backward(cvy_planner *p, int u, int time) {
   const bool by_x = activation && cvy_activation_keeps_x(&p->net->layers[unit->layer].activation);
   const bool product = unit->kind == CVY_UNIT_CONV2D || unit->kind == CVY_UNIT_LINEAR || convpool;
   /* behind a deferred batchnorm x[0] has no value, and the convolution reads source */
-  if ((product && !unit->frozen) || unit->kind == CVY_UNIT_BATCHNORM || max_pool || relu_pool || by_x ||
-      (mul && p->wanted[unit->x[1]]))
+  if ((product && !unit->frozen) || unit->kind == CVY_UNIT_BATCHNORM || unit->kind == CVY_UNIT_GROUPNORM || max_pool ||
+      relu_pool || by_x || (mul && p->wanted[unit->x[1]]))
     need(p, unit->x[0], time);
   if (mul && p->wanted[unit->x[0]]) need(p, unit->x[1], time);
   if (unit->kind == CVY_UNIT_CONV2D && !unit->frozen) need(p, unit->source, time);
@@ -121,13 +121,13 @@ static void find_again(cvy_planner *p) {
 
 /* ---- storages of values ---- */
 
-/* Input whose memory the unit's output may take over, -1 none. (A batchnorm's input is read again in training.) */
+/* Input whose memory the unit's output may take over, -1 none. (A normalisation's input is read again in training.) */
 static cvy_node overwritten_input(const cvy_planner *p, int u, int time) {
   const cvy_unit *const unit = &p->plan->units[u];
   const bool elementwise = unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_ADD ||
                            unit->kind == CVY_UNIT_SOFTMAX || unit->kind == CVY_UNIT_BATCHNORM ||
                            unit->kind == CVY_UNIT_ACTIVATION || unit->kind == CVY_UNIT_MUL ||
-                           unit->kind == CVY_UNIT_DROPOUT;
+                           unit->kind == CVY_UNIT_DROPOUT || unit->kind == CVY_UNIT_GROUPNORM;
   if (!elementwise || unit->deferred || unit->x[0] == unit->x[1]) return -1;
   const int n_inputs = (unit->kind == CVY_UNIT_ADD || unit->kind == CVY_UNIT_MUL) && !unit->spread ? 2 : 1;
   for (int k = 0; k < n_inputs; k++)
@@ -170,6 +170,14 @@ static void make_notes(cvy_planner *p, int u) {
   if (unit->kind == CVY_UNIT_CONVPOOL && !p->params->inference && !unit->no_backward) {
     const cvy_convpool_params convpool = cvy_unit_convpool(p->net, unit->layer, n, false);
     unit->mask = add_storage(plan, cvy_convpool_mask_bytes(&convpool, n) / sizeof(float), u, p->back_at[u]);
+  }
+  if (unit->kind == CVY_UNIT_GROUPNORM) {
+    const cvy_groupnorm_params norm = cvy_layer_groupnorm(&p->net->layers[unit->layer], n);
+    const bool kept = !p->params->inference && !unit->no_backward;
+    unit->saved = add_storage(plan, cvy_groupnorm_saved_bytes(&norm, norm.n_max) / sizeof(float), u,
+                              kept          ? p->back_at[u]
+                              : unit->again ? p->again_at[u]
+                                            : u);
   }
   if (unit->kind != CVY_UNIT_BATCHNORM) return;
   const size_t pitch = (size_t)p->net->layers[unit->layer].shape.pitch;
@@ -240,9 +248,11 @@ static void backward_unit(cvy_planner *p, int u) {
     case CVY_UNIT_CONVPOOL:
     case CVY_UNIT_LINEAR:
     case CVY_UNIT_CHANNELS:
+    case CVY_UNIT_RESAMPLE:
     case CVY_UNIT_POOL: unit->dx[0] = contribute(p, unit->x[0], time, false, dy); break;
     case CVY_UNIT_ACTIVATION:
     case CVY_UNIT_DROPOUT:
+    case CVY_UNIT_GROUPNORM:
     case CVY_UNIT_RELU: unit->dx[0] = contribute(p, unit->x[0], time, true, dy); break;
     case CVY_UNIT_SOFTMAX:
       unit->dx[0] = contribute(p, unit->x[0], time, true, dy);

@@ -49,6 +49,8 @@ static cvy_unit_kind unit_kind(cvy_layer_kind kind) {
     case CVY_LAYER_SHUFFLE: return CVY_UNIT_CHANNELS;
     case CVY_LAYER_MUL: return CVY_UNIT_MUL;
     case CVY_LAYER_DROPOUT: return CVY_UNIT_DROPOUT;
+    case CVY_LAYER_GROUPNORM: return CVY_UNIT_GROUPNORM;
+    case CVY_LAYER_RESAMPLE: return CVY_UNIT_RESAMPLE;
     case CVY_LAYER_INPUT: break;
   }
   CVY_ASSERT(!"a layer that is not one");

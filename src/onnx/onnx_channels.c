@@ -30,7 +30,7 @@ static bool is_by_channel(const state *im, const value *x, const value *v) {
   size_t elems;
   if (v->kind != CVY_ONNX_TENSOR || v->transposed || !cvy_onnx_elems(v->tensor, &elems)) return false;
   const int64_t *const dims = cvy_onnx_dims_of(v, &n);
-  const int rank = x->flat ? 2 : 4, at = n - rank + cvy_onnx_channel_axis(x);
+  const int rank = cvy_onnx_rank(x), at = n - rank + cvy_onnx_channel_axis(x);
   cvy_onnx_shape_of(im, x, shape);
   if (x->kind == CVY_ONNX_FORMULA && shape[0] == 1) return false; /* the number may be one of its own */
   if (x->flat && (shape[1] > 1 || shape[2] > 1)) return false;
@@ -62,7 +62,7 @@ static channels *begin(state *im, const value *x, cvy_onnx_role role) {
   im->channels = c;
   out->kind = CVY_ONNX_CHANNELS;
   out->make = make_channels;
-  out->node = x->node, out->flat = x->flat, out->last = x->last;
+  out->node = x->node, out->flat = x->flat, out->last = x->last, out->tokens = x->tokens;
   out->sole = out->n_readers == 1;
   out->channels = c;
   return c;
@@ -149,10 +149,33 @@ static cvy_onnx_weight *give_bias(state *im, cvy_node node, const value *v) {
   return w;
 }
 
+/* A normalisation that multiplies by 1 and adds 0, as PyTorch writes that of groups, gets the factor and the summand;
+ * false: it has its own. */
+static bool put_into_norm(state *im, const channels *c) {
+  cvy_layer *const l = &im->net->layers[c->of];
+  cvy_onnx_weight *const weight = cvy_onnx_find_weight(im, l->name, "weight"), *const bias = cvy_onnx_find_weight(
+                                                                                   im, l->name, "bias");
+  if (!l->more[0].fixed || !l->more[1].fixed || !weight || !bias || weight->value || bias->value) return false;
+  weight->value = c->factor;
+  l->more[0].fixed = false;
+  cvy_onnx_settle(im, c->of, 0, c->factor, CVY_ONNX_USE_OTHER, false);
+  l->more[1].fixed = false;
+  if (!c->shift) { /* nothing is added */
+    l->bias = false;
+    *bias = im->weights[--im->n_weights];
+    return true;
+  }
+  bias->value = c->shift;
+  cvy_onnx_settle(im, c->of, 1, c->shift, CVY_ONNX_USE_OTHER, false);
+  return true;
+}
+
 /* The layer in front takes the steps in; false: it is none of those that can, or the memory is short. */
 static bool put_into(state *im, const channels *c) {
   const cvy_layer *const l = &im->net->layers[c->of];
-  if (!c->alone || c->role == CVY_ONNX_CONSTANT || l->more[0].fixed) return false;
+  const bool norm = l->kind == CVY_LAYER_GROUPNORM;
+  if (!c->alone || c->role == CVY_ONNX_CONSTANT || (l->more[0].fixed && !norm)) return false;
+  if (c->role == CVY_ONNX_FREE && c->factor && l->kind == CVY_LAYER_GROUPNORM) return put_into_norm(im, c);
   if (c->role == CVY_ONNX_FREE) {
     if (c->factor || !give_bias(im, c->of, c->shift)) return false;
     cvy_onnx_settle(im, c->of, 1, c->shift, CVY_ONNX_USE_OTHER, false);
@@ -168,8 +191,7 @@ static bool put_into(state *im, const channels *c) {
   return true;
 }
 
-/* A name that no layer has or will have. */
-static void free_name(const state *im, char name[64]) {
+void cvy_onnx_free_name(const state *im, char name[64]) {
   char begin[52];
   snprintf(begin, sizeof begin, "%.51s", name);
   bool taken = true;
@@ -185,7 +207,7 @@ static cvy_node new_layer(state *im, channels *c) {
   const cvy_conv2d_spec spec = {.filters = c->n, .kernel = {1, 1}, .groups = c->n, .no_bias = !c->shifts};
   const value *const named = free_factor ? c->factor : c->shift;
   if (named) cvy_onnx_layer_name(named->title, c->name);
-  free_name(im, c->name);
+  cvy_onnx_free_name(im, c->name);
   cvy_onnx_weight *w = cvy_onnx_add_weight(im, c->factor, c->name, "weight");
   if (w && !free_factor) w->by = c;
   if (w && c->shifts) w = cvy_onnx_add_weight(im, c->shift, c->name, "bias");
@@ -218,7 +240,7 @@ static bool make_channels(state *im, value *v) {
   return c->made >= 0;
 }
 
-cvy_node cvy_onnx_multiply(state *im, cvy_node x, float number, const char *name) {
+cvy_node cvy_onnx_line(state *im, cvy_node x, double factor, double shift, const char *name) {
   const size_t n = (size_t)im->net->layers[x].shape.c;
   channels *const c = cvy_calloc(1, sizeof *c + 2 * n * sizeof *c->numbers);
   if (!c) {
@@ -228,7 +250,12 @@ cvy_node cvy_onnx_multiply(state *im, cvy_node x, float number, const char *name
   c->next = im->channels;
   im->channels = c;
   c->of = x, c->n = (int)n, c->role = CVY_ONNX_CONSTANT, c->scales = true;
-  for (size_t i = 0; i < n; i++) c->numbers[i] = (double)number;
+  c->shifts = shift < 0 || shift > 0;
+  for (size_t i = 0; i < n; i++) c->numbers[i] = factor, c->numbers[n + i] = shift;
   cvy_onnx_layer_name(name, c->name);
   return c->made = new_layer(im, c);
+}
+
+cvy_node cvy_onnx_multiply(state *im, cvy_node x, float number, const char *name) {
+  return cvy_onnx_line(im, x, (double)number, 0, name);
 }

@@ -9,5 +9,9 @@
 bool cvy_onnx_try_channels(cvy_onnx_import_state *im);
 /* A layer that multiplies everything that x makes by a number, which is not trained; -1: the import fails. */
 cvy_node cvy_onnx_multiply(cvy_onnx_import_state *im, cvy_node x, float number, const char *name);
+/* The same, and adds a number behind that. */
+cvy_node cvy_onnx_line(cvy_onnx_import_state *im, cvy_node x, double factor, double shift, const char *name);
+/* Makes of it a name that no layer has or will have. */
+void cvy_onnx_free_name(const cvy_onnx_import_state *im, char name[64]);
 
 #endif

@@ -91,7 +91,7 @@ static bool are_patterns(state *im, const value *v) {
   return patterns;
 }
 
-static bool are_all(state *im, const value *v, float number) {
+bool cvy_onnx_are_all(state *im, const value *v, float number) {
   size_t n = 0;
   float *const list = read_sizes(im, v, &n);
   const bool all = list && n > 0 && list[0] >= number && list[n - 1] <= number;
@@ -106,8 +106,8 @@ static bool is_constant(state *im, const value *v, cvy_onnx_use use) {
   if (v->by_node && im->has_weights) return true;
   switch (use) {
     case CVY_ONNX_USE_FILTERS: return !strstr(last_part(v->title), "weight") && are_patterns(im, v);
-    case CVY_ONNX_USE_GAMMA: return !cvy_onnx_has_name(v) && are_all(im, v, 1);
-    case CVY_ONNX_USE_BETA: return !cvy_onnx_has_name(v) && are_all(im, v, 0);
+    case CVY_ONNX_USE_GAMMA: return !cvy_onnx_has_name(v) && cvy_onnx_are_all(im, v, 1);
+    case CVY_ONNX_USE_BETA: return !cvy_onnx_has_name(v) && cvy_onnx_are_all(im, v, 0);
     case CVY_ONNX_USE_OTHER: break;
   }
   return false;
@@ -162,7 +162,9 @@ static void call(state *im, cvy_node node, int which, const value *v, const char
   const char *const name = noted ? noted : v->title;
   int dims[4];
   const int rank = dims_of(v, dims);
-  const bool usual = !w->transposed && (which == 0 ? !v->n_view : rank == 1);
+  const bool conv = im->net->layers[node].kind == CVY_LAYER_CONV2D;
+  const bool usual = !w->transposed && (which == 0 ? !v->n_view && (!conv || rank == 4) : rank == 1);
+  if (conv && w->transposed) return; /* a matrix (in, out) is no convolution's */
   if (rank < 0 || !(noted ? cvy_onnx_is_parameters_name(noted) : cvy_onnx_has_name(v)) ||
       (!strcmp(w->name, name) && usual))
     return;

@@ -18,5 +18,7 @@ void cvy_onnx_note(cvy_onnx_import_state *im, const cvy_onnx_value *v, bool fixe
  * or a parameter that gets its own name. */
 void cvy_onnx_settle(cvy_onnx_import_state *im, cvy_node node, int which, const cvy_onnx_value *v, cvy_onnx_use use,
                      bool fixed);
+/* All numbers of the tensor, without their signs, are this one. */
+bool cvy_onnx_are_all(cvy_onnx_import_state *im, const cvy_onnx_value *v, float number);
 
 #endif

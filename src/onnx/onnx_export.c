@@ -354,6 +354,37 @@ static void add_activation(export_state *ex, const cvy_layer *l, const char *x, 
       (void)add_node(ex, "Mul", name, (const char *const[]){x, gate, NULL}, out);
       break;
     }
+    case CVY_ACTIVATION_ELU: {
+      const bool plain = b >= 1 && b <= 1;
+      Onnx__NodeProto *const n = add_node(ex, plain ? "Elu" : "Selu", name, in, out);
+      add_float(ex, n, "alpha", a / b);
+      if (!plain) add_float(ex, n, "gamma", b);
+      break;
+    }
+    case CVY_ACTIVATION_CELU: add_float(ex, add_node(ex, "Celu", name, in, out), "alpha", a); break;
+    case CVY_ACTIVATION_SOFTPLUS: {
+      const char *const number = one_number(ex, out, "_a", a), *const scaled = text_of(ex, out, "_scaled"),
+                        *const soft = text_of(ex, out, "_softplus");
+      (void)add_node(ex, "Mul", scaled, (const char *const[]){x, number, NULL}, scaled);
+      (void)add_node(ex, "Softplus", soft, (const char *const[]){scaled, NULL}, soft);
+      (void)add_node(ex, "Div", name, (const char *const[]){soft, number, NULL}, out);
+      break;
+    }
+    case CVY_ACTIVATION_MISH: { /* Mish itself needs opset 18 */
+      const char *const soft = text_of(ex, out, "_softplus"), *const gate = text_of(ex, out, "_tanh");
+      (void)add_node(ex, "Softplus", soft, in, soft);
+      (void)add_node(ex, "Tanh", gate, (const char *const[]){soft, NULL}, gate);
+      (void)add_node(ex, "Mul", name, (const char *const[]){x, gate, NULL}, out);
+      break;
+    }
+    case CVY_ACTIVATION_SWISH: {
+      const char *const number = one_number(ex, out, "_a", a), *const scaled = text_of(ex, out, "_scaled"),
+                        *const gate = text_of(ex, out, "_sigmoid");
+      (void)add_node(ex, "Mul", scaled, (const char *const[]){x, number, NULL}, scaled);
+      (void)add_node(ex, "Sigmoid", gate, (const char *const[]){scaled, NULL}, gate);
+      (void)add_node(ex, "Mul", name, (const char *const[]){x, gate, NULL}, out);
+      break;
+    }
     case CVY_ACTIVATION_GELU:
     case CVY_ACTIVATION_GELU_TANH: {
       Onnx__NodeProto *const n = add_node(ex, "Gelu", name, in, out);
@@ -412,6 +443,74 @@ static void add_shuffle(export_state *ex, const cvy_layer *l, const char *name, 
   add_ints(ex, add_node(ex, "Transpose", swapped, (const char *const[]){apart, NULL}, swapped), "perm", 5,
            (const int64_t[]){0, 2, 1, 3, 4});
   (void)add_node(ex, "Reshape", name, (const char *const[]){swapped, back, NULL}, out);
+}
+
+/* The scales are those of sizes: a Resize by sizes would name the number of samples. */
+static void add_resample(export_state *ex, const cvy_layer *l, const char *name, int i) {
+  const char *const out = ex->names[i], *const x = as_pictures(ex, l->input[0]),
+                    *const scales = text_of(ex, out, "_scales");
+  const cvy_shape *const from = &ex->net->layers[l->input[0]].shape;
+  float *const list = keep(ex, 4 * sizeof *list);
+  if (ex->failed) return;
+  list[0] = list[1] = 1;
+  list[2] = (float)l->shape.h / (float)from->h, list[3] = (float)l->shape.w / (float)from->w;
+  (void)add_constant(ex, scales, 1, (const int64_t[]){4}, list, 4);
+  Onnx__NodeProto *const n = add_node(ex, "Resize", name, (const char *const[]){x, "", scales, NULL}, out);
+  const bool nearest = l->resample == CVY_RESAMPLE_NEAREST;
+  ex->flat[i] = false;
+  add_text(ex, n, "mode", nearest ? "nearest" : "linear");
+  add_text(ex, n, "coordinate_transformation_mode",
+           nearest                              ? "asymmetric"
+           : l->resample == CVY_RESAMPLE_LINEAR ? "half_pixel"
+                                                : "align_corners");
+  if (nearest) add_text(ex, n, "nearest_mode", "floor");
+}
+
+/* A normalisation of each position by itself is a LayerNormalization between two Transposes. */
+static void add_layer_norm(export_state *ex, const cvy_layer *l, const char *name, int i) {
+  const char *const out = ex->names[i], *const x = as_pictures(ex, l->input[0]),
+                    *const behind = text_of(ex, out, "_last"), *const normed = text_of(ex, out, "_norm"),
+                    *const bias = l->bias ? param(ex, l->param[1]) : NULL;
+  const char *const in[] = {behind, param(ex, l->param[0]), bias, NULL};
+  if (ex->failed) return;
+  ex->flat[i] = false;
+  add_ints(ex, add_node(ex, "Transpose", behind, (const char *const[]){x, NULL}, behind), "perm", 4,
+           (const int64_t[]){0, 2, 3, 1});
+  Onnx__NodeProto *const n = add_node(ex, "LayerNormalization", normed, in, normed);
+  add_int(ex, n, "axis", -1);
+  add_float(ex, n, "epsilon", l->eps);
+  add_ints(ex, add_node(ex, "Transpose", name, (const char *const[]){normed, NULL}, out), "perm", 4,
+           (const int64_t[]){0, 3, 1, 2});
+}
+
+/* Groups of channels as PyTorch writes them: an InstanceNormalization of the groups, whose factors are 1, then a factor
+ * and a summand for each channel. */
+static void add_group_norm(export_state *ex, const cvy_layer *l, const char *name, int i) {
+  const char *const out = ex->names[i], *const x = as_pictures(ex, l->input[0]),
+                    *const groups = text_of(ex, out, "_groups"), *const normed = text_of(ex, out, "_norm"),
+                    *const back = text_of(ex, out, "_back"), *const ones = text_of(ex, out, "_ones"),
+                    *const zeros = text_of(ex, out, "_zeros"),
+                    *const scaled = l->bias ? text_of(ex, out, "_scaled") : out;
+  const int64_t count[1] = {l->groups}, rows[3] = {0, l->groups, -1},
+                pictures[4] = {0, l->shape.c, l->shape.h, l->shape.w};
+  float *const one = keep(ex, (size_t)l->groups * sizeof *one), *const zero =
+                                                                    keep(ex, (size_t)l->groups * sizeof *zero);
+  const char *const to_groups = wholes(ex, groups, "_shape", 3, rows), *const to_pictures =
+                                                                           wholes(ex, back, "_shape", 4, pictures);
+  if (ex->failed) return;
+  for (int g = 0; g < l->groups; g++) one[g] = 1;
+  ex->flat[i] = false;
+  (void)add_constant(ex, ones, 1, count, one, (size_t)l->groups);
+  (void)add_constant(ex, zeros, 1, count, zero, (size_t)l->groups);
+  (void)add_node(ex, "Reshape", groups, (const char *const[]){x, to_groups, NULL}, groups);
+  Onnx__NodeProto *const n =
+      add_node(ex, "InstanceNormalization", normed, (const char *const[]){groups, ones, zeros, NULL}, normed);
+  add_float(ex, n, "epsilon", l->eps);
+  (void)add_node(ex, "Reshape", back, (const char *const[]){normed, to_pictures, NULL}, back);
+  (void)add_node(ex, "Mul", l->bias ? scaled : name,
+                 (const char *const[]){back, by_channel(ex, l->param[0], false), NULL}, scaled);
+  if (l->bias)
+    (void)add_node(ex, "Add", name, (const char *const[]){scaled, by_channel(ex, l->param[1], false), NULL}, out);
 }
 
 /* Multiplies each channel by a number, or adds one: no product of filters in the file either. */
@@ -476,6 +575,11 @@ static void add_layer(export_state *ex, int i) {
       add_float(ex, n, "momentum", 1 - l->momentum);
       break;
     }
+    case CVY_LAYER_RESAMPLE: add_resample(ex, l, name, i); break;
+    case CVY_LAYER_GROUPNORM:
+      if (l->by_position) add_layer_norm(ex, l, name, i);
+      else add_group_norm(ex, l, name, i);
+      break;
     case CVY_LAYER_RELU: (void)add_node(ex, "Relu", name, (const char *const[]){ex->names[x], NULL}, out); break;
     case CVY_LAYER_ACTIVATION: add_activation(ex, l, ex->names[x], name, out); break;
     case CVY_LAYER_ADD: add_pair(ex, "Add", l, name, i); break;

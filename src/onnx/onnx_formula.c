@@ -12,6 +12,8 @@
 #include <onnx.pb-c.h>
 
 #include "src/base/mem.h"
+#include "src/onnx/onnx_array.h"
+#include "src/onnx/onnx_channels.h"
 #include "src/onnx/onnx_exporter.h"
 #include "src/onnx/onnx_node.h"
 
@@ -20,6 +22,7 @@ typedef cvy_onnx_formula formula;
 /* Where the activations differ, both sides of their corners, and far out. */
 static const double places[CVY_ONNX_PLACES] = {-11, -7,  -4.5, -3.2, -2.9, -2.5, -1.7, -1,  -0.5, -0.1,
                                                0.2, 0.7, 1,    1.4,  2.2,  2.9,  3.1,  4.5, 7,    11};
+enum { ONE_PLACE = 12 };               /* the place that is 1 */
 enum { MOST_STEPS = 1000, NEAR = 64 }; /* of a formula, and of its end that may be an activation: those of GELU are 9 */
 static const double TOLERANCE = 1e-5;  /* constants in the files have 6 digits and more */
 
@@ -46,6 +49,7 @@ static const step *step_of(const cvy_onnx_node *n) {
                                {"Pow", POW, 0},
                                {"Relu", ACTIVATE, CVY_ACTIVATION_RELU},
                                {"Sigmoid", ACTIVATE, CVY_ACTIVATION_SIGMOID},
+                               {"Softplus", ACTIVATE, CVY_ACTIVATION_SOFTPLUS},
                                {"Sub", SUB, 0},
                                {"Tanh", ACTIVATE, CVY_ACTIVATION_TANH}};
   for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
@@ -64,6 +68,12 @@ static double activation(const cvy_activation_params *p, double x) {
     case CVY_ACTIVATION_SILU: return x / (1 + exp(-x));
     case CVY_ACTIVATION_GELU: return x * erfc(-x * M_SQRT1_2) / 2;
     case CVY_ACTIVATION_GELU_TANH: return x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2;
+    case CVY_ACTIVATION_SOFTPLUS: {
+      const double z = (double)p->a * x;
+      return (fmax(z, 0) + log1p(exp(-fabs(z)))) / (double)p->a;
+    }
+    case CVY_ACTIVATION_MISH: return x * tanh(fmax(x, 0) + log1p(exp(-fabs(x))));
+    case CVY_ACTIVATION_SWISH: return x / (1 + exp(-(double)p->a * x));
     default: return NAN; /* no step, and no formula is compared with it */
   }
 }
@@ -115,15 +125,36 @@ static bool find_hard_sigmoid(const double *at, cvy_activation_params *found) {
   return a > 0;
 }
 
+/* x * sigmoid(a x), whose value at 1 tells a: GELU in its quick form has 1.702. */
+static bool find_swish(const double *at, cvy_activation_params *found) {
+  const double s = at[ONE_PLACE];
+  if (!(s > 0) || !(s < 1)) return false;
+  *found = (cvy_activation_params){.kind = CVY_ACTIVATION_SWISH, .a = (float)log(s / (1 - s))};
+  return fabs((double)found->a) > 1e-3 && equal(at, found); /* else a line */
+}
+
+/* log(1 + exp(a x)) / a, whose value at 1 falls as a grows. */
+static bool find_softplus(const double *at, cvy_activation_params *found) {
+  double low = 1e-2, high = 1e2;
+  for (int i = 0; i < 60; i++) {
+    const double a = sqrt(low * high);
+    *(log1p(exp(a)) / a > at[ONE_PLACE] ? &low : &high) = a;
+  }
+  const double near = rint(low * 1e6) * 1e-6; /* a number of the program */
+  *found = (cvy_activation_params){.kind = CVY_ACTIVATION_SOFTPLUS, .a = (float)near};
+  return near > 0 && equal(at, found);
+}
+
 /* The activation that has these values; false: none has. */
 static bool find_kind(const double *at, cvy_activation_params *found) {
   static const cvy_activation_kind kinds[] = {CVY_ACTIVATION_TANH, CVY_ACTIVATION_SILU,      CVY_ACTIVATION_HARD_SWISH,
-                                              CVY_ACTIVATION_GELU, CVY_ACTIVATION_GELU_TANH, CVY_ACTIVATION_SIGMOID};
+                                              CVY_ACTIVATION_GELU, CVY_ACTIVATION_GELU_TANH, CVY_ACTIVATION_SIGMOID,
+                                              CVY_ACTIVATION_MISH};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
     *found = (cvy_activation_params){.kind = kinds[i]};
     if (equal(at, found)) return true;
   }
-  return find_hard_sigmoid(at, found);
+  return find_hard_sigmoid(at, found) || find_swish(at, found) || find_softplus(at, found);
 }
 
 /* Values of f as a function of the root, which all its ways to the layer have to pass; false: one does not. */
@@ -169,11 +200,39 @@ static cvy_node layer_of(state *im, cvy_node x, const cvy_activation_params *f) 
   return cvy_net_activation(im->net, x, f->kind, f->a, f->b);
 }
 
+/* The last step multiplies its input by a number, or adds one. */
+static bool is_line(const formula *f, double *factor, double *shift) {
+  const what w = step_of(f->node)->what;
+  *factor = 1, *shift = 0;
+  if (w == NEG) *factor = -1;
+  if (w == NEG) return true;
+  if (f->n_in != 1 || !isfinite(f->number)) return false;
+  switch (w) {
+    case ADD: *shift = f->number; return true;
+    case SUB: *factor = f->number_first ? -1 : 1, *shift = f->number_first ? f->number : -f->number; return true;
+    case MUL: *factor = f->number; return true;
+    case DIV: *factor = 1 / f->number; return !f->number_first && isfinite(*factor);
+    default: return false;
+  }
+}
+
+/* f is a line of its layer's number as a whole: factor and shift. */
+static bool find_line(const double *at, double *factor, double *shift) {
+  const int last = CVY_ONNX_PLACES - 1;
+  *factor = (at[last] - at[0]) / (places[last] - places[0]), *shift = at[0] - *factor * places[0];
+  for (int i = 0; i < CVY_ONNX_PLACES; i++)
+    if (!(fabs(*factor * places[i] + *shift - at[i]) <= 1e-12 * (fabs(at[i]) + fabs(*shift)))) return false;
+  return isfinite(*factor) && isfinite(*shift);
+}
+
 /* The last step of f as a layer of its own, behind those of its inputs; -1: it cannot be one. */
 static cvy_node last_step(state *im, const formula *f) {
-  if (f->step == CVY_ONNX_NO_LAYER) return -1;
+  double factor = 1, shift = 0;
+  if (f->step == CVY_ONNX_NO_LAYER && !is_line(f, &factor, &shift)) return -1;
   const cvy_node x = f->in[0] ? node_of(im, f->in[0]) : f->of;
   if (x < 0) return -1;
+  if (f->step == CVY_ONNX_NO_LAYER) return cvy_onnx_line(im, x, factor, shift, cvy_onnx_node_name(f->node));
+  if (f->step == CVY_ONNX_SQUARE) return cvy_net_mul(im->net, x, x);
   if (f->step == CVY_ONNX_ACTIVATION)
     return f->activation.kind == CVY_ACTIVATION_RELU ? cvy_net_relu(im->net, x) : layer_of(im, x, &f->activation);
   const cvy_node y = f->in[1] ? node_of(im, f->in[1]) : f->of;
@@ -192,6 +251,9 @@ static cvy_node node_of(state *im, formula *f) {
   const cvy_node x = root ? node_of(im, root) : -1;
   if (x >= 0) f->made = layer_of(im, x, &found);
   const int before = im->n_refused;
+  double factor, shift;
+  if (f->made < 0 && !direct && find_line(f->at, &factor, &shift))
+    f->made = cvy_onnx_line(im, f->of, factor, shift, cvy_onnx_node_name(f->node));
   if (f->made < 0) f->made = last_step(im, f);
   f->refused = f->made < 0;
   if (!f->refused || im->n_refused > before) return f->made;
@@ -237,7 +299,7 @@ static bool read_operand(state *im, size_t i, operand *o) {
     formula *const f = v->formula;
     if (f->depth >= MOST_STEPS) return false;
     *o = (operand){.of = f->of, .flat = f->flat, .from = f, .at = f->at};
-  } else if (v->kind == CVY_ONNX_WHOLE) return v->n_whole == 1 && cvy_onnx_number(im, i, "", 0, &o->number);
+  } else if (v->kind == CVY_ONNX_ARRAY) return cvy_onnx_array_number(v->array, &o->number);
   else
     return v->kind == CVY_ONNX_TENSOR && cvy_onnx_elems(v->tensor, &n) && n == 1 && v->tensor->n_dims <= 4 &&
            cvy_onnx_number(im, i, "its number", 0, &o->number);
@@ -257,7 +319,7 @@ static formula *begin(state *im, const operand *x) {
   im->formulas = f;
   out->kind = CVY_ONNX_FORMULA;
   out->make = make_formula;
-  out->flat = x->flat, out->last = im->last;
+  out->flat = x->flat, out->last = im->last, out->tokens = im->tokens;
   out->formula = f;
   return f;
 }
@@ -293,6 +355,7 @@ static bool take_two(state *im, what what) {
   if (one) {
     f->number_first = a.of < 0;
     f->number = a.of < 0 ? a.number : b.number;
+    if (what == POW && b.of < 0 && b.number >= 2 && b.number <= 2) f->step = CVY_ONNX_SQUARE;
   } else {
     f->step = what == MUL ? CVY_ONNX_PRODUCT : what == ADD ? CVY_ONNX_SUM : CVY_ONNX_NO_LAYER;
     f->n_in = 2;
@@ -314,6 +377,7 @@ static bool take_one(state *im, const step *s) {
     a = (double)cvy_onnx_real(im, "alpha", 0.2f);
     b = (double)cvy_onnx_real(im, "beta", 0.5f);
   }
+  if (layer && s->kind == CVY_ACTIVATION_SOFTPLUS) a = 1;
   if (clip && (!cvy_onnx_number(im, 1, "its least value", -INFINITY, &a) ||
                !cvy_onnx_number(im, 2, "its largest value", INFINITY, &b)))
     return true;

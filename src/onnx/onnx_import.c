@@ -11,6 +11,7 @@
 
 #include "convoy/onnx.h"
 #include "src/base/mem.h"
+#include "src/onnx/onnx_array.h"
 #include "src/onnx/onnx_constants.h"
 #include "src/onnx/onnx_ending.h"
 #include "src/onnx/onnx_exporter.h"
@@ -376,6 +377,11 @@ fail:
     cvy_onnx_formula *const f = im.formulas;
     im.formulas = f->next;
     cvy_free(f);
+  }
+  while (im.arrays) {
+    cvy_onnx_array *const a = im.arrays;
+    im.arrays = a->next;
+    cvy_free(a);
   }
   for (size_t i = 0; i < im.n_labels; i++) cvy_free(im.labels[i].text);
   cvy_free(im.labels);

@@ -8,6 +8,7 @@
 #include <onnx.pb-c.h>
 
 #include "src/base/mem.h"
+#include "src/onnx/onnx_array.h"
 
 /* ---- attributes ---- */
 
@@ -63,7 +64,7 @@ value *cvy_onnx_node_input(state *im, size_t i) {
   if (v->kind == CVY_ONNX_GROUPS) {
     cvy_onnx_refuse(im,
                     "a Reshape into groups of channels is before it; only supported before the Transpose and the "
-                    "Reshape of a channel shuffle");
+                    "Reshape of a channel shuffle, and before InstanceNormalization");
     return NULL;
   }
   if ((v->kind == CVY_ONNX_FORMULA || v->kind == CVY_ONNX_CHANNELS) && !v->make(im, v)) return NULL;
@@ -80,8 +81,8 @@ value *cvy_onnx_samples(state *im, size_t i) {
 }
 value *cvy_onnx_pictures(state *im, size_t i) {
   value *const v = cvy_onnx_samples(im, i);
-  if (v && v->flat) {
-    cvy_onnx_refuse(im, "its input '%.100s' has two dimensions; expected four", v->name);
+  if (v && (v->flat || v->tokens)) {
+    cvy_onnx_refuse(im, "its input '%.100s' has %s dimensions; expected four", v->name, v->flat ? "two" : "three");
     return NULL;
   }
   return v;
@@ -97,9 +98,7 @@ value *cvy_onnx_numbers(state *im, size_t i, const char *what) {
 
 int cvy_onnx_wholes_of(const value *v, int64_t *out) {
   if (v->kind == CVY_ONNX_TENSOR) return v->transposed ? -1 : cvy_onnx_ints(v->tensor, out, CVY_ONNX_WHOLE_MOST);
-  if (v->kind != CVY_ONNX_WHOLE) return -1;
-  memcpy(out, v->whole, sizeof v->whole);
-  return v->n_whole;
+  return v->kind == CVY_ONNX_ARRAY ? cvy_onnx_array_wholes(v->array, out, CVY_ONNX_WHOLE_MOST) : -1;
 }
 
 bool cvy_onnx_number(state *im, size_t i, const char *what, double absent, double *out) {
@@ -110,6 +109,7 @@ bool cvy_onnx_number(state *im, size_t i, const char *what, double absent, doubl
   if (!cvy_onnx_has_input(im, i)) return true;
   const value *const v = cvy_onnx_node_input(im, i);
   if (!v) return false;
+  if (v->kind == CVY_ONNX_ARRAY && cvy_onnx_array_number(v->array, out)) return true;
   if (cvy_onnx_wholes_of(v, whole) == 1) {
     *out = (double)whole[0];
     return true;
@@ -165,6 +165,7 @@ void cvy_onnx_make_output(state *im, size_t k, cvy_node node, bool flat) {
     out->node = node;
     out->flat = flat;
     out->last = im->last;
+    out->tokens = im->tokens && !flat;
     out->sole = out->n_readers == 1;
   }
 }
@@ -190,17 +191,16 @@ void cvy_onnx_view_numbers(state *im, const value *x, const int64_t *dims, int n
   cvy_onnx_same_as(im, x);
   value *const out = cvy_onnx_output(im);
   if (!out) return;
+  out->array = NULL; /* it has the other dimensions */
   out->n_view = n;
   memcpy(out->view, dims, (size_t)n * sizeof *dims);
 }
 
 void cvy_onnx_make_whole(state *im, const int64_t *numbers_of, int n) {
-  value *const out = cvy_onnx_output(im);
-  if (!out) return;
-  out->kind = CVY_ONNX_WHOLE;
-  out->n_whole = n;
-  out->whole_columns = 0;
-  memcpy(out->whole, numbers_of, (size_t)n * sizeof *numbers_of);
+  const int64_t dims[1] = {n};
+  cvy_onnx_array *const a = cvy_onnx_array_make(im, CVY_ONNX_WHOLES, 1, dims);
+  for (int i = 0; a && i < n; i++) a->at[i].whole = numbers_of[i];
+  if (a) cvy_onnx_array_give(im, a);
 }
 
 bool cvy_onnx_one_output(state *im) {
@@ -221,10 +221,14 @@ const int64_t *cvy_onnx_dims_of(const value *v, int *n) {
   return v->n_view ? v->view : v->tensor->dims;
 }
 
-int cvy_onnx_channel_axis(const value *x) { return x->last && !x->flat ? 3 : 1; }
+int cvy_onnx_rank(const value *x) { return x->flat ? 2 : x->tokens ? 3 : 4; }
+
+int cvy_onnx_channel_axis(const value *x) { return x->last && !x->flat ? cvy_onnx_rank(x) - 1 : 1; }
+
+void cvy_onnx_keep_order(state *im, const value *x) { im->last = x->last, im->tokens = x->tokens; }
 
 bool cvy_onnx_along_channels(const value *x, int64_t axis) {
-  return cvy_onnx_axis(axis, x->flat ? 2 : 4) == cvy_onnx_channel_axis(x);
+  return cvy_onnx_axis(axis, cvy_onnx_rank(x)) == cvy_onnx_channel_axis(x);
 }
 
 void cvy_onnx_shape_of(const state *im, const value *v, int shape[3]) {

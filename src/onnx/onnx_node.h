@@ -46,6 +46,7 @@ int64_t cvy_onnx_place(int64_t at, int size);
 int cvy_onnx_axes(cvy_onnx_import_state *im, int64_t *axes);
 /* The first output is the tensor x of the file with these 1 to CVY_ONNX_WHOLE_MOST dimensions. */
 void cvy_onnx_view_numbers(cvy_onnx_import_state *im, const cvy_onnx_value *x, const int64_t *dims, int n);
+/* The first output is this list of whole numbers. */
 void cvy_onnx_make_whole(cvy_onnx_import_state *im, const int64_t *numbers_of, int n);
 /* A size of a window or a number of channels that a layer may have. */
 static inline bool cvy_onnx_is_size(int64_t x, int64_t least) { return x >= least && x <= 65536; }
@@ -55,9 +56,12 @@ bool cvy_onnx_one_output(cvy_onnx_import_state *im);
 bool cvy_onnx_of_samples(const cvy_onnx_value *v);
 /* The dimensions of a tensor of the file, as nodes have given it, before a Transpose swaps them; how many → *n. */
 const int64_t *cvy_onnx_dims_of(const cvy_onnx_value *v, int *n);
-/* Of a value of samples: the dimension of its channels, 1 or 3; whether an axis means that one. */
+/* Of a value of samples: how many dimensions; that of its channels, 1 or the last; whether an axis means that one. */
+int cvy_onnx_rank(const cvy_onnx_value *x);
 int cvy_onnx_channel_axis(const cvy_onnx_value *x);
 bool cvy_onnx_along_channels(const cvy_onnx_value *x, int64_t axis);
+/* What the node makes has x's order of dimensions. */
+void cvy_onnx_keep_order(cvy_onnx_import_state *im, const cvy_onnx_value *x);
 /* Of a value of samples: channels, rows, columns of its layer. */
 void cvy_onnx_shape_of(const cvy_onnx_import_state *im, const cvy_onnx_value *v, int shape[3]);
 

@@ -40,6 +40,7 @@ void cvy_onnx_layer_name(const char *tensor, char out[64]) {
 /* A batch normalisation without a weight of PyTorch's (affine=False) is called like its running mean. */
 value *cvy_onnx_names_layer(const state *im, const cvy_onnx_node *node, size_t weight) {
   value *const v = cvy_onnx_find(im, node->input[weight]);
+  if (v && !strcmp(node->op_type, "InstanceNormalization") && !cvy_onnx_has_name(v)) return NULL; /* factors of 1 */
   if (!v || !cvy_onnx_is_norm(node) || node->n_input < 4 || cvy_onnx_has_name(v)) return v;
   value *const mean = cvy_onnx_find(im, node->input[3]);
   return mean && cvy_onnx_stem(cvy_onnx_root(mean)->name, CVY_ONNX_MEAN) ? mean : v;

@@ -18,18 +18,19 @@ typedef enum cvy_onnx_kind {
   CVY_ONNX_BAD,      /* its node was refused, or depends on one that was */
   CVY_ONNX_NODE,     /* a tensor of samples */
   CVY_ONNX_PADDED,   /* one with zeros around the pictures, which the node that reads it puts there */
-  CVY_ONNX_GROUPS,   /* one whose channels are two dimensions, groups and channels of one: of a channel shuffle */
+  CVY_ONNX_GROUPS,   /* one whose channels are two dimensions, groups and channels of one */
   CVY_ONNX_FORMULA,  /* a number of each number of a tensor of samples; it becomes a layer when a node needs it */
   CVY_ONNX_CHANNELS, /* one with each channel times a number, plus a number; likewise */
   CVY_ONNX_TENSOR,   /* numbers of the file */
-  CVY_ONNX_WHOLE     /* whole numbers that were computed: sizes, mostly */
+  CVY_ONNX_ARRAY     /* numbers that nodes computed of the file and of shapes alone (onnx_array.h) */
 } cvy_onnx_kind;
 
-enum {
-  CVY_ONNX_PLACES = 20,
-  CVY_ONNX_WHOLE_MOST = 8,
-  CVY_ONNX_BATCH = -2
-}; /* BATCH: a whole number that stands for the batch's size */
+enum { CVY_ONNX_PLACES = 20, CVY_ONNX_WHOLE_MOST = 8 };
+/* Whole numbers that stand for the batch's size, and for one that depends on it in another way; no exporter writes them
+ * as ends of a Slice, as it does the smallest number. */
+#define CVY_ONNX_BATCH (INT64_MIN / 4 * 3 + 1)
+#define CVY_ONNX_OPEN (INT64_MIN / 4 * 3 + 2)
+static inline bool cvy_onnx_is_open(int64_t x) { return x == CVY_ONNX_BATCH || x == CVY_ONNX_OPEN; }
 
 /* The use of a tensor of the file. */
 typedef enum cvy_onnx_use {
@@ -63,6 +64,7 @@ typedef struct cvy_onnx_value {
   cvy_node node; /* NODE, PADDED, GROUPS; CHANNELS: in front of them */
   bool flat;     /* of samples: (samples, values) instead of (samples, channels, rows, columns) */
   bool last;     /* of samples: channels come behind rows and columns; with flat, so lie the values */
+  bool tokens;   /* of samples: rows and columns are one dimension, (samples, channels, pixels); not with flat */
   bool sole;     /* NODE, CHANNELS: one node reads it, and nothing else its layer */
   const cvy_onnx_tensor *tensor;
   struct cvy_onnx_value *root;       /* TENSOR: of another shape or type: the one of the file; NULL: it is that one */
@@ -77,12 +79,12 @@ typedef struct cvy_onnx_value {
   int pad[4];                        /* PADDED: rows above, columns left, rows below, columns right; else 0 */
   int groups;                        /* GROUPS: how many */
   bool swapped;                      /* GROUPS: the channels of one come before the groups */
+  bool in_rows;                      /* GROUPS: channels of one, rows and columns are one dimension */
   /* FORMULA, CHANNELS: the value becomes a layer, and a NODE; false: the node is refused, or the import fails */
   bool (*make)(struct cvy_onnx_import_state *im, struct cvy_onnx_value *v);
   struct cvy_onnx_formula *formula;   /* FORMULA */
   struct cvy_onnx_channels *channels; /* CHANNELS */
-  int n_whole, whole_columns;         /* WHOLE: of a matrix of 2 dimensions; 0: a list */
-  int64_t whole[CVY_ONNX_WHOLE_MOST];
+  struct cvy_onnx_array *array;       /* ARRAY; a TENSOR's numbers, where nodes have computed with them; else NULL */
 } cvy_onnx_value;
 
 /* A function of the numbers of one layer, each by itself, known by its values at a few places. */
@@ -90,7 +92,13 @@ typedef struct cvy_onnx_formula {
   struct cvy_onnx_formula *next; /* made before */
   cvy_node of, made;             /* its layer; -1: none yet */
   bool flat, refused;
-  enum { CVY_ONNX_NO_LAYER, CVY_ONNX_ACTIVATION, CVY_ONNX_SUM, CVY_ONNX_PRODUCT } step; /* the last one, as a layer */
+  enum {
+    CVY_ONNX_NO_LAYER,
+    CVY_ONNX_ACTIVATION,
+    CVY_ONNX_SUM,
+    CVY_ONNX_PRODUCT,
+    CVY_ONNX_SQUARE
+  } step;                         /* the last one, as a layer */
   struct cvy_onnx_formula *in[2]; /* inputs of the last step; NULL: the layer `of` */
   int n_in, depth;
   bool number_first; /* n_in 1 of a step of two: it is the first one */
@@ -150,19 +158,21 @@ typedef struct cvy_onnx_import_state {
   size_t n_labels;
   cvy_onnx_weight *weights;
   size_t n_weights, weights_capacity;
-  const cvy_onnx_node *node;    /* being taken */
-  bool last;                    /* of what the node makes, unless it says otherwise */
-  cvy_onnx_formula *formulas;   /* all of them */
-  int visit;                    /* number of the last search in them */
-  cvy_onnx_channels *channels;  /* all of them */
-  struct cvy_onnx_notes *notes; /* PyTorch's exporter's (onnx_exporter.h) */
-  int64_t samples;              /* of the input as the file has it, where shapes in the file repeat it; 0: open */
-  bool has_torch_names;         /* names of PyTorch's parameters */
-  bool has_weights;             /* initialisers that are weights: not all come from Constant nodes */
-  bool has_training_norms;      /* a normalisation is there as for training: others without that are fixed */
-  cvy_ending ending;            /* a LogSoftmax that was left out */
-  int n_refused, n_lasting;     /* of them: that no other export of the same network changes */
-  char no_momentum[64];         /* a normalisation whose momentum is not known; "": none */
+  const cvy_onnx_node *node;     /* being taken */
+  bool last, tokens;             /* of what the node makes, unless it says otherwise */
+  cvy_onnx_formula *formulas;    /* all of them */
+  int visit;                     /* number of the last search in them */
+  cvy_onnx_channels *channels;   /* all of them */
+  struct cvy_onnx_array *arrays; /* all of them */
+  size_t n_array_numbers;        /* that they hold */
+  struct cvy_onnx_notes *notes;  /* PyTorch's exporter's (onnx_exporter.h) */
+  int64_t samples;               /* of the input as the file has it, where shapes in the file repeat it; 0: open */
+  bool has_torch_names;          /* names of PyTorch's parameters */
+  bool has_weights;              /* initialisers that are weights: not all come from Constant nodes */
+  bool has_training_norms;       /* a normalisation is there as for training: others without that are fixed */
+  cvy_ending ending;             /* a LogSoftmax that was left out */
+  int n_refused, n_lasting;      /* of them: that no other export of the same network changes */
+  char no_momentum[64];          /* a normalisation whose momentum is not known; "": none */
   int n_dropouts, n_unnamed, n_put_back, n_fixed; /* to be logged at the end */
   cvy_status status;                              /* first failure of another kind: the import ends */
 } cvy_onnx_import_state;

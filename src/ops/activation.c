@@ -14,8 +14,9 @@ struct cvy_activation {
 };
 
 const char *cvy_activation_name(cvy_activation_kind kind) {
-  static const char *const names[] = {"relu",         "leaky_relu", "clip", "sigmoid", "tanh",
-                                      "hard_sigmoid", "hard_swish", "silu", "gelu",    "gelu_tanh"};
+  static const char *const names[] = {"relu",         "leaky_relu", "clip",     "sigmoid", "tanh",
+                                      "hard_sigmoid", "hard_swish", "silu",     "gelu",    "gelu_tanh",
+                                      "elu",          "celu",       "softplus", "mish",    "swish"};
   return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : NULL;
 }
 
@@ -25,7 +26,10 @@ bool cvy_activation_keeps_x(const cvy_activation_params *p) {
     case CVY_ACTIVATION_HARD_SWISH:
     case CVY_ACTIVATION_SILU:
     case CVY_ACTIVATION_GELU:
-    case CVY_ACTIVATION_GELU_TANH: return true;
+    case CVY_ACTIVATION_GELU_TANH:
+    case CVY_ACTIVATION_SOFTPLUS:
+    case CVY_ACTIVATION_MISH:
+    case CVY_ACTIVATION_SWISH: return true;
     default: return false;
   }
 }
@@ -34,11 +38,17 @@ cvy_status cvy_activation_check(const cvy_activation_params *p) {
   cvy_status status = CVY_OK;
   const char *const name = cvy_activation_name(p->kind);
   CVY_REQUIRE(name, CVY_E_ARGUMENT, "activation: there is no kind %d: must be 0 to %d", (int)p->kind,
-              (int)CVY_ACTIVATION_GELU_TANH);
+              (int)CVY_ACTIVATION_SWISH);
   /* clip: an end may be missing, which is an infinity */
-  const bool good = p->kind == CVY_ACTIVATION_CLIP ? p->a <= p->b : isfinite(p->a) && isfinite(p->b);
+  const bool clip = p->kind == CVY_ACTIVATION_CLIP, finite = isfinite(p->a) && isfinite(p->b),
+             elu = p->kind == CVY_ACTIVATION_ELU,
+             positive = p->kind == CVY_ACTIVATION_CELU || p->kind == CVY_ACTIVATION_SOFTPLUS;
+  const bool good = clip ? p->a <= p->b : finite && !(elu && (p->a < 0 || p->b <= 0)) && !(positive && p->a <= 0);
   CVY_REQUIRE(good, CVY_E_ARGUMENT, "%s: parameters %g and %g: %s", name, (double)p->a, (double)p->b,
-              p->kind == CVY_ACTIVATION_CLIP ? "the first must not be above the second" : "must be finite");
+              clip       ? "the first must not be above the second"
+              : elu      ? "must be finite, the first not below 0, the second above"
+              : positive ? "the first must be above 0"
+                         : "must be finite");
 fail:
   return status;
 }
@@ -46,7 +56,8 @@ fail:
 bool cvy_activation_moves_zero(const cvy_activation_params *p) {
   switch (p->kind) {
     case CVY_ACTIVATION_SIGMOID:
-    case CVY_ACTIVATION_HARD_SIGMOID: return true;
+    case CVY_ACTIVATION_HARD_SIGMOID:
+    case CVY_ACTIVATION_SOFTPLUS: return true;
     case CVY_ACTIVATION_CLIP: return p->a > 0 || p->b < 0;
     default: return false;
   }

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/ops/batchnorm.h"
 
+#include "src/cl/dry_run.h"
 #include "src/ops/operation.h"
 #include "src/ops/stream.h"
+#include "src/ops/tune/rates.h"
 
 enum {
   CPU_PART_BYTES = 65536,   /* of x in a part: stays in a core's L2 cache between two passes */
   SIMT_GROUPS_PER_UNIT = 8, /* work-groups that keep a compute unit of a GPU busy */
+  SIMT_FEWEST_PER_UNIT = 4, /* they still do */
   MIN_PART = 8,
   MAX_PART = 4096 /* positions of a part on CPUs */
 };
 
 enum { PASS_ALL, PASS_Y, PASS_AFFINE, PASS_VALUE }; /* the same in cl/batchnorm.cl */
-enum { STATS, FINISH, APPLY, INFERENCE, SUMS, BACKWARD_FINISH, BACKWARD_APPLY, SUM_GROUPS, N_KERNELS };
+enum { STATS, FINISH, APPLY, INFERENCE, SUM_GROUPS, SUMS, BACKWARD_FINISH, BACKWARD_APPLY, FINISH_APPLY, N_KERNELS };
 static const char *const kernel_names[N_KERNELS] = {
     [STATS] = "bn_stats",
     [FINISH] = "bn_finish",
@@ -21,15 +24,23 @@ static const char *const kernel_names[N_KERNELS] = {
     [SUMS] = "bn_backward_sums",
     [BACKWARD_FINISH] = "bn_backward_finish",
     [BACKWARD_APPLY] = "bn_backward_apply",
+    [FINISH_APPLY] = "bn_backward_finish_apply",
     [SUM_GROUPS] = "bn_sum_groups",
 };
+
+/* How a pass is cut: neighbouring vectors of a work-group, and of one of its finish kernel; positions of a part. */
+typedef struct cut_of_pass {
+  int lanes, finish_lanes;
+  size_t block;
+} cut_of_pass;
 
 struct cvy_batchnorm {
   cvy_operation base;
   cvy_batchnorm_params params;
   size_t positions; /* of an image */
-  int vec, vecs, c_lanes, f_lanes;
-  size_t block; /* positions of a part, when it is ours to choose */
+  int vec, vecs;
+  cut_of_pass forward, backward; /* parts, where they are ours to choose */
+  double launch_s, cached_bytes_per_s;
   cvy_kernel *kernels[N_KERNELS];
 };
 
@@ -46,8 +57,9 @@ typedef struct partition {
 
 static size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
 
-/* Positions per part: fits a CPU's cache, or feeds enough GPU work-groups. */
-static size_t choose_block(const cvy_batchnorm *op) {
+/* Positions per part: fits a CPU's cache, or feeds enough GPU work-groups. `few`: down to SIMT_FEWEST_PER_UNIT, where
+ * fewer parts keep it to two for each item that adds them up. */
+static size_t choose_block(const cvy_batchnorm *op, int lanes, bool few) {
   const cvy_capabilities *const capabilities = op->base.capabilities;
   const size_t total = (size_t)op->params.n_max * op->positions, units = (size_t)capabilities->compute_units;
   if (capabilities->cpu_shaped) {
@@ -56,8 +68,10 @@ static size_t choose_block(const cvy_batchnorm *op) {
                  block = cached < shared ? cached : shared;
     return block < MIN_PART ? MIN_PART : block > MAX_PART ? MAX_PART : block;
   }
-  const size_t height = (size_t)(CVY_STREAM_LOCAL / op->c_lanes), chunks = (size_t)(op->vecs / op->c_lanes);
-  const size_t wanted = cvy_round_up(ceil_div(total * chunks, SIMT_GROUPS_PER_UNIT * units), height);
+  const size_t height = (size_t)(CVY_STREAM_LOCAL / lanes), chunks = (size_t)(op->vecs / lanes),
+               least = SIMT_FEWEST_PER_UNIT * units, most = SIMT_GROUPS_PER_UNIT * units, two = 2 * height * chunks;
+  const size_t groups = !few || two > most ? most : two < least ? least : two;
+  const size_t wanted = cvy_round_up(ceil_div(total * chunks, groups), height);
   return wanted < 2 * height ? 2 * height : wanted > 64 * height ? 64 * height : wanted;
 }
 
@@ -76,7 +90,8 @@ static partition cut(const cvy_batchnorm *op, int n, int group_size, size_t bloc
 /* Workspace in floats: partial for the most parts there can be, then terms and coef for the most groups. */
 static size_t most_parts(const cvy_batchnorm *op) {
   /* groups*ceil(group_rows/block) <= groups*group_rows/block + groups, and groups*group_rows < 2*n*positions */
-  return 2 * ceil_div((size_t)op->params.n_max * op->positions, op->block) + (size_t)op->params.n_max;
+  const size_t block = op->forward.block < op->backward.block ? op->forward.block : op->backward.block;
+  return 2 * ceil_div((size_t)op->params.n_max * op->positions, block) + (size_t)op->params.n_max;
 }
 static size_t partial_floats(const cvy_batchnorm *op) { return most_parts(op) * 2 * (size_t)op->params.x.pitch; }
 static size_t group_floats(const cvy_batchnorm *op) {
@@ -86,6 +101,20 @@ static size_t group_floats(const cvy_batchnorm *op) {
 static uint32_t terms_at(const cvy_batchnorm *op) { return (uint32_t)(partial_floats(op) / (size_t)op->vec); }
 static uint32_t coef_at(const cvy_batchnorm *op) {
   return (uint32_t)((partial_floats(op) + group_floats(op)) / (size_t)op->vec);
+}
+
+/* Backward's work-groups take few vectors, so that each of them can add up the parts of its own (finish_pays); the
+ * finish kernels add up in the same order. */
+static void choose_cuts(cvy_batchnorm *op) {
+  const bool cpu = op->base.capabilities->cpu_shaped;
+  const int lanes = cpu ? 1 : cvy_stream_lanes(op->vecs, 16), few = cpu ? 1 : cvy_stream_lanes(op->vecs, 4);
+  op->forward = (cut_of_pass){lanes, lanes < 2 ? lanes : 2, choose_block(op, lanes, false)};
+  op->backward = (cut_of_pass){few, few, choose_block(op, few, true)};
+  if (cpu || op->params.inference) return;
+  const cvy_device_rates rates = cvy_rates_of(op->base.device);
+  const cvy_simt_constants *const c = cvy_device_get_constants(op->base.device);
+  op->launch_s = rates.launch_s * c->launch;
+  op->cached_bytes_per_s = rates.bytes_per_s * c->bytes / c->cache_time;
 }
 
 static bool has_activation(const cvy_batchnorm_params *p) { return p->activation.kind != CVY_ACTIVATION_RELU; }
@@ -127,18 +156,22 @@ cvy_status cvy_batchnorm_create(cvy_device *device, const cvy_batchnorm_params *
   if (has_activation(params)) CVY_TRY(check_activation(params));
   op->params = *params, op->positions = (size_t)x->h * (size_t)x->w, op->vec = cvy_stream_vec(device, x->pitch);
   op->vecs = x->pitch / op->vec;
-  op->c_lanes = op->base.capabilities->cpu_shaped ? 1 : cvy_stream_lanes(op->vecs, 16);
-  op->f_lanes = op->c_lanes < 2 ? op->c_lanes : 2;
-  op->block = choose_block(op);
+  choose_cuts(op);
   CVY_REQUIRE(partial_floats(op) + 2 * group_floats(op) <= UINT32_MAX, CVY_E_ARGUMENT,
               "batchnorm: the workspace for %d samples has %zu floats, more than 2^32-1", params->n_max,
               partial_floats(op) + 2 * group_floats(op));
-  const cvy_define defines[] = {
-      {"VEC", op->vec}, {"C_LANES", op->c_lanes}, {"F_LANES", op->f_lanes}, {"KIND", (int)params->activation.kind}};
-  const int n_defines = has_activation(params) ? 4 : 3;
-  for (int i = 0; i < N_KERNELS; i++)
-    if ((!params->inference || i == APPLY || i == INFERENCE) && !(params->deferred && i == APPLY))
-      CVY_TRY(cvy_operation_kernel(op, "batchnorm", kernel_names[i], defines, n_defines, &op->kernels[i]));
+  for (int i = 0; i < N_KERNELS; i++) {
+    if ((params->inference && i != APPLY && i != INFERENCE) || (params->deferred && i == APPLY) ||
+        (op->base.capabilities->cpu_shaped && i == FINISH_APPLY))
+      continue;
+    const cut_of_pass *const cuts = i < SUMS ? &op->forward : &op->backward;
+    const cvy_define defines[] = {{"VEC", op->vec},
+                                  {"C_LANES", cuts->lanes},
+                                  {"F_LANES", cuts->finish_lanes},
+                                  {"KIND", (int)params->activation.kind}};
+    CVY_TRY(cvy_operation_kernel(op, "batchnorm", kernel_names[i], defines, has_activation(params) ? 4 : 3,
+                                 &op->kernels[i]));
+  }
 fail:
   if (status != CVY_OK) cvy_batchnorm_destroy(out);
   return status;
@@ -160,15 +193,15 @@ size_t cvy_batchnorm_saved_bytes(const cvy_batchnorm_params *params, int group_s
 }
 
 /* Work-groups over parts (each `chunks` wide on SIMT devices) and over vectors of channels of all groups. */
-static cvy_grid grid_of_parts(const cvy_batchnorm *op, const partition *p) {
+static cvy_grid grid_of_parts(const cvy_batchnorm *op, const cut_of_pass *cuts, const partition *p) {
   const cvy_capabilities *const capabilities = op->base.capabilities;
   const size_t parts = (size_t)p->parts * p->n_groups;
-  return cvy_stream_grid(capabilities, parts, parts * (size_t)(op->vecs / op->c_lanes) * CVY_STREAM_LOCAL);
+  return cvy_stream_grid(capabilities, parts, parts * (size_t)(op->vecs / cuts->lanes) * CVY_STREAM_LOCAL);
 }
-static cvy_grid grid_of_channels(const cvy_batchnorm *op, uint32_t n_groups) {
+static cvy_grid grid_of_channels(const cvy_batchnorm *op, const cut_of_pass *cuts, uint32_t n_groups) {
   const cvy_capabilities *const capabilities = op->base.capabilities;
   const size_t units = (size_t)op->vecs * n_groups;
-  return cvy_stream_grid(capabilities, units, units / (size_t)op->f_lanes * CVY_STREAM_LOCAL);
+  return cvy_stream_grid(capabilities, units, units / (size_t)cuts->finish_lanes * CVY_STREAM_LOCAL);
 }
 /* One vector of channels per work-item. */
 static cvy_grid grid_flat(const cvy_batchnorm *op) {
@@ -231,10 +264,10 @@ fail:
 
 static cvy_status apply(cvy_batchnorm *op, cvy_queue *queue, const partition *p, cvy_buffer *x, cvy_buffer *residual,
                         cvy_buffer *gamma, cvy_buffer *beta, cvy_buffer *saved, cvy_buffer *y) {
-  return CVY_LAUNCH(queue, op->kernels[APPLY], grid_of_parts(op, p), CVY_BUF(x), CVY_BUF(residual), CVY_BUF(gamma),
-                    CVY_BUF(beta), CVY_BUF(saved), CVY_BUF(y), CVY_UINT((uint32_t)op->vecs), CUT_ARGS(p),
-                    CVY_INT(op->params.relu), CVY_INT(op->params.residual), CVY_FLOAT(op->params.activation.a),
-                    CVY_FLOAT(op->params.activation.b));
+  return CVY_LAUNCH(queue, op->kernels[APPLY], grid_of_parts(op, &op->forward, p), CVY_BUF(x), CVY_BUF(residual),
+                    CVY_BUF(gamma), CVY_BUF(beta), CVY_BUF(saved), CVY_BUF(y), CVY_UINT((uint32_t)op->vecs),
+                    CUT_ARGS(p), CVY_INT(op->params.relu), CVY_INT(op->params.residual),
+                    CVY_FLOAT(op->params.activation.a), CVY_FLOAT(op->params.activation.b));
 }
 
 /* Arguments of bn_finish: the statistics' layout, the rows of a group, and the weights of the running values' terms. */
@@ -250,12 +283,13 @@ typedef struct finishing {
 static cvy_status finish(cvy_batchnorm *op, cvy_queue *queue, const finishing *f, cvy_buffer *stats, cvy_buffer *gamma,
                          cvy_buffer *beta, cvy_buffer *saved, cvy_buffer *affine, cvy_buffer *to) {
   const partition *const p = f->measured;
-  return CVY_LAUNCH(
-      queue, op->kernels[FINISH], grid_of_channels(op, p->n_groups), CVY_BUF(stats), CVY_BUF(gamma), CVY_BUF(beta),
-      CVY_BUF(saved), CVY_BUF(affine), CVY_BUF(to), CVY_UINT((uint32_t)op->vecs), CVY_UINT((uint32_t)op->params.x.c),
-      CUT_ARGS(p), CVY_FLOAT(op->params.eps), CVY_FLOAT((float)(1 / f->m)), CVY_FLOAT((float)(1 / f->m_last)),
-      CVY_FLOAT((float)f->weight), CVY_FLOAT((float)f->weight_last), CVY_FLOAT((float)f->weight_var),
-      CVY_FLOAT((float)f->weight_var_last), CVY_UINT(f->to_at), CVY_INT(f->accumulate), CVY_INT(op->params.deferred));
+  return CVY_LAUNCH(queue, op->kernels[FINISH], grid_of_channels(op, &op->forward, p->n_groups), CVY_BUF(stats),
+                    CVY_BUF(gamma), CVY_BUF(beta), CVY_BUF(saved), CVY_BUF(affine), CVY_BUF(to),
+                    CVY_UINT((uint32_t)op->vecs), CVY_UINT((uint32_t)op->params.x.c), CUT_ARGS(p),
+                    CVY_FLOAT(op->params.eps), CVY_FLOAT((float)(1 / f->m)), CVY_FLOAT((float)(1 / f->m_last)),
+                    CVY_FLOAT((float)f->weight), CVY_FLOAT((float)f->weight_last), CVY_FLOAT((float)f->weight_var),
+                    CVY_FLOAT((float)f->weight_var_last), CVY_UINT(f->to_at), CVY_INT(f->accumulate),
+                    CVY_INT(op->params.deferred));
 }
 
 /* For one group that is a device's part of the batch: writes its mean and variance where the terms of the running
@@ -283,7 +317,8 @@ fail:
 cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, const cvy_batchnorm_forward_args *a) {
   cvy_status status = CVY_OK;
   CVY_TRY(check_call(op, a->n, a->group_size, a->workspace));
-  const partition p = cut(op, a->n, a->group_size, op->block), images = cut(op, a->n, a->group_size, op->positions);
+  const partition p = cut(op, a->n, a->group_size, op->forward.block),
+                  images = cut(op, a->n, a->group_size, op->positions);
   CVY_TRY(check_groups(op, &p, a->accumulate, a->parts));
   CVY_REQUIRE(a->batch >= a->n, CVY_E_ARGUMENT,
               "batchnorm: the whole batch has %d samples, must be at least the %d of this call", a->batch, a->n);
@@ -297,8 +332,8 @@ cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, c
   CVY_TRY(check_channels(op, "saved", a->saved, 2 * (size_t)p.n_groups));
   CVY_TRY(check_channels(op, "s", a->s, 2));
   if (!a->stats)
-    CVY_TRY(CVY_LAUNCH(queue, op->kernels[STATS], grid_of_parts(op, &p), CVY_BUF(a->x), CVY_BUF(a->workspace),
-                       CVY_UINT((uint32_t)op->vecs), CUT_ARGS(&p)));
+    CVY_TRY(CVY_LAUNCH(queue, op->kernels[STATS], grid_of_parts(op, &op->forward, &p), CVY_BUF(a->x),
+                       CVY_BUF(a->workspace), CVY_UINT((uint32_t)op->vecs), CUT_ARGS(&p)));
   const double m = (double)p.group_rows, m_last = (double)p.last_group * (double)op->positions;
   const double weight = (double)p.group_size / a->batch, weight_last = (double)p.last_group / a->batch;
   const bool one = p.n_groups == 1;
@@ -340,7 +375,7 @@ cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, 
                                            cvy_buffer *workspace) {
   cvy_status status = CVY_OK;
   CVY_TRY(check_call(op, n, 0, workspace));
-  const partition p = cut(op, n, 0, op->block);
+  const partition p = cut(op, n, 0, op->forward.block);
   CVY_TRY(check_tensor(op, "x", x, n));
   if (!op->params.deferred) CVY_TRY(check_tensor(op, "y", y, n));
   CVY_TRY(check_output(op, y, affine, n, 1));
@@ -367,7 +402,7 @@ cvy_status cvy_batchnorm_forward_again(cvy_batchnorm *op, cvy_queue *queue, int 
               "batchnorm: %d samples in groups of %d, must be from 1 to %d, and 0 or more", n, group_size,
               op->params.n_max);
   CVY_REQUIRE(!op->params.deferred, CVY_E_ARGUMENT, "batchnorm: deferred: it has no output that could be made again");
-  const partition p = cut(op, n, group_size, op->block);
+  const partition p = cut(op, n, group_size, op->forward.block);
   CVY_TRY(check_tensor(op, "x", x, n));
   CVY_TRY(check_tensor(op, "y", y, n));
   if (op->params.residual) CVY_TRY(check_tensor(op, "residual", residual, n));
@@ -380,28 +415,81 @@ fail:
   return status;
 }
 
+/* A call of backward, as its launches need it. `pass`: of the last one. */
+typedef struct backward_call {
+  const cvy_batchnorm_backward_args *args;
+  partition p;
+  cvy_buffer *y, *beta, *dy, *dresidual;
+  int pass;
+  bool add;
+  float inv_rows, inv_rows_last; /* 1 / values per channel of a group, of the last one */
+} backward_call;
+
+/* Adds up the groups' terms of dbeta and dgamma. */
+static cvy_status sum_groups(cvy_batchnorm *op, cvy_queue *queue, const backward_call *b) {
+  const cvy_batchnorm_backward_args *const a = b->args;
+  if (b->p.n_groups == 1) return CVY_OK;
+  return CVY_LAUNCH(queue, op->kernels[SUM_GROUPS], grid_flat(op), CVY_BUF(a->workspace), CVY_BUF(a->dbeta),
+                    CVY_BUF(a->dgamma), CVY_UINT((uint32_t)op->vecs), CVY_UINT(b->p.n_groups), CVY_UINT(terms_at(op)),
+                    CVY_UINT(0), CVY_INT(a->accumulate));
+}
+
 /* dgamma, dbeta, and the means that dx needs, from the parts' sums. */
-static cvy_status backward_terms(cvy_batchnorm *op, cvy_queue *queue, const partition *p,
-                                 const cvy_batchnorm_backward_args *a, size_t coef_bytes) {
+static cvy_status backward_terms(cvy_batchnorm *op, cvy_queue *queue, const backward_call *b, size_t coef_bytes) {
   cvy_status status = CVY_OK;
-  /* of a part of the batch: its terms of means over the whole batch */
-  const double positions = (double)op->positions;
-  const double m = a->parts ? a->parts->batch * positions : (double)p->group_rows,
-               m_last = a->parts ? m : p->last_group * positions;
+  const cvy_batchnorm_backward_args *const a = b->args;
+  const partition *const p = &b->p;
   const bool one = p->n_groups == 1;
   const uint32_t vecs = (uint32_t)op->vecs;
-  CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_FINISH], grid_of_channels(op, p->n_groups), CVY_BUF(a->workspace),
-                     CVY_BUF(a->saved), CVY_BUF(a->workspace), CVY_BUF(one ? a->dbeta : a->workspace),
-                     CVY_BUF(one ? a->dgamma : a->workspace), CVY_UINT(vecs), CUT_ARGS(p), CVY_FLOAT((float)(1 / m)),
-                     CVY_FLOAT((float)(1 / m_last)), CVY_UINT(coef_at(op)), CVY_UINT(one ? 0 : terms_at(op)),
-                     CVY_UINT(one ? 0 : terms_at(op) + vecs), CVY_INT(one && a->accumulate)));
-  if (!one)
-    CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUM_GROUPS], grid_flat(op), CVY_BUF(a->workspace), CVY_BUF(a->dbeta),
-                       CVY_BUF(a->dgamma), CVY_UINT(vecs), CVY_UINT(p->n_groups), CVY_UINT(terms_at(op)), CVY_UINT(0),
-                       CVY_INT(a->accumulate)));
+  CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_FINISH], grid_of_channels(op, &op->backward, p->n_groups),
+                     CVY_BUF(a->workspace), CVY_BUF(a->saved), CVY_BUF(a->workspace),
+                     CVY_BUF(one ? a->dbeta : a->workspace), CVY_BUF(one ? a->dgamma : a->workspace), CVY_UINT(vecs),
+                     CUT_ARGS(p), CVY_FLOAT(b->inv_rows), CVY_FLOAT(b->inv_rows_last), CVY_UINT(coef_at(op)),
+                     CVY_UINT(one ? 0 : terms_at(op)), CVY_UINT(one ? 0 : terms_at(op) + vecs),
+                     CVY_INT(one && a->accumulate)));
+  CVY_TRY(sum_groups(op, queue, b));
   if (a->parts && !a->frozen)
     CVY_TRY(a->parts->combine(a->parts->user, CVY_BATCHNORM_BACKWARD, queue, a->workspace, coef_bytes, coef_bytes,
                               2 * (size_t)op->params.x.pitch));
+fail:
+  return status;
+}
+
+/* Seconds that the work-groups of FINISH_APPLY take to add up parts: each reads those of its vectors, from a cache. */
+static double adding_s(const cvy_batchnorm *op, const partition *p) {
+  const double parts = p->parts, groups = parts * p->n_groups * (op->vecs / op->backward.lanes);
+  return groups * parts * 2 * op->backward.lanes * op->vec * sizeof(float) / op->cached_bytes_per_s;
+}
+
+/* Whether that takes less time than a launch. The bits are the same either way. */
+static bool finish_pays(const cvy_batchnorm *op, const backward_call *b) {
+  return op->kernels[FINISH_APPLY] && !b->args->parts && !b->args->frozen && adding_s(op, &b->p) < op->launch_s;
+}
+
+static cvy_status finish_apply(cvy_batchnorm *op, cvy_queue *queue, const backward_call *b) {
+  cvy_status status = CVY_OK;
+  const cvy_batchnorm_backward_args *const a = b->args;
+  const partition *const p = &b->p;
+  const bool one = p->n_groups == 1;
+  const uint32_t vecs = (uint32_t)op->vecs;
+  if (cvy_device_is_dry_run(op->base.device)) {
+    const cvy_simt_constants *const c = cvy_device_get_constants(op->base.device);
+    const int tensors = 3 + (b->y != NULL) + 2 * b->add; /* x, dy, dx; dresidual */
+    const double bytes = (double)tensors * a->n * (double)cvy_shape_elems(&op->params.x) * sizeof(float);
+    cvy_launch_expect(queue, &(cvy_launch_work){.bytes = bytes,
+                                                .moved = bytes,
+                                                .seconds = op->launch_s + adding_s(op, p) +
+                                                           bytes / (op->cached_bytes_per_s * c->cache_time)});
+  }
+  CVY_TRY(CVY_LAUNCH(queue, op->kernels[FINISH_APPLY], grid_of_parts(op, &op->backward, p), CVY_BUF(a->x),
+                     CVY_BUF(b->y), CVY_BUF(b->dy), CVY_BUF(a->gamma), CVY_BUF(b->beta), CVY_BUF(a->saved),
+                     CVY_BUF(a->affine), CVY_BUF(a->workspace), CVY_BUF(a->dx), CVY_BUF(b->dresidual),
+                     CVY_BUF(one ? a->dbeta : a->workspace), CVY_BUF(one ? a->dgamma : a->workspace), CVY_UINT(vecs),
+                     CUT_ARGS(p), CVY_INT(b->pass), CVY_INT(b->add), CVY_FLOAT(b->inv_rows),
+                     CVY_FLOAT(b->inv_rows_last), CVY_UINT(one ? 0 : terms_at(op)),
+                     CVY_UINT(one ? 0 : terms_at(op) + vecs), CVY_INT(one && a->accumulate),
+                     CVY_FLOAT(op->params.activation.a), CVY_FLOAT(op->params.activation.b)));
+  CVY_TRY(sum_groups(op, queue, b));
 fail:
   return status;
 }
@@ -414,7 +502,7 @@ cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, const cvy
   cvy_buffer *const y = pass == PASS_Y ? a->y : NULL, *const beta = pass == PASS_VALUE ? a->beta : NULL,
                     *const dresidual = residual ? a->dresidual : NULL;
   CVY_TRY(check_call(op, a->n, a->group_size, a->workspace));
-  const partition p = cut(op, a->n, a->frozen ? 0 : a->group_size, op->block);
+  const partition p = cut(op, a->n, a->frozen ? 0 : a->group_size, op->backward.block);
   CVY_REQUIRE(!a->frozen || !op->params.inference, CVY_E_ARGUMENT,
               "batchnorm: created for inference, without a backward pass");
   if (!a->frozen) CVY_TRY(check_groups(op, &p, a->accumulate, a->parts));
@@ -435,18 +523,32 @@ cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, const cvy
   /* If dresidual is wanted, the first pass stores dm in it, and the second one reads it instead of dy and y. */
   const bool add = residual && a->accumulate_dresidual, store = residual && !add && (activates || dresidual != a->dy);
   if (trained || store)
-    CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUMS], grid_of_parts(op, &p), CVY_BUF(a->x), CVY_BUF(y), CVY_BUF(a->dy),
-                       CVY_BUF(a->gamma), CVY_BUF(beta), CVY_BUF(a->saved), CVY_BUF(a->affine), CVY_BUF(dresidual),
-                       CVY_BUF(a->workspace), CVY_UINT((uint32_t)op->vecs), CUT_ARGS(&p), CVY_INT(pass), CVY_INT(store),
-                       CVY_FLOAT(act->a), CVY_FLOAT(act->b)));
+    CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUMS], grid_of_parts(op, &op->backward, &p), CVY_BUF(a->x), CVY_BUF(y),
+                       CVY_BUF(a->dy), CVY_BUF(a->gamma), CVY_BUF(beta), CVY_BUF(a->saved), CVY_BUF(a->affine),
+                       CVY_BUF(dresidual), CVY_BUF(a->workspace), CVY_UINT((uint32_t)op->vecs), CUT_ARGS(&p),
+                       CVY_INT(pass), CVY_INT(store), CVY_FLOAT(act->a), CVY_FLOAT(act->b)));
+  /* of a part of the batch: its terms of means over the whole batch */
+  const double positions = (double)op->positions, m = a->parts ? a->parts->batch * positions : (double)p.group_rows,
+               m_last = a->parts ? m : p.last_group * positions;
+  const backward_call call = {.args = a,
+                              .p = p,
+                              .y = store ? NULL : y,
+                              .beta = beta,
+                              .dy = store ? dresidual : a->dy,
+                              .dresidual = add ? dresidual : NULL,
+                              .pass = store ? PASS_ALL : pass,
+                              .add = add,
+                              .inv_rows = (float)(1 / m),
+                              .inv_rows_last = (float)(1 / m_last)};
+  if (finish_pays(op, &call)) return finish_apply(op, queue, &call);
   const size_t coef_bytes = (size_t)coef_at(op) * (size_t)op->vec * sizeof(float);
-  if (trained) CVY_TRY(backward_terms(op, queue, &p, a, coef_bytes));
+  if (trained) CVY_TRY(backward_terms(op, queue, &call, coef_bytes));
   if (a->frozen) /* dx has no terms of the statistics */
     CVY_TRY(cvy_buffer_fill(queue, a->workspace, coef_bytes, 2 * (size_t)op->params.x.pitch * sizeof(float), 0));
-  CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_APPLY], grid_of_parts(op, &p), CVY_BUF(a->x), CVY_BUF(y),
-                     CVY_BUF(store ? dresidual : a->dy), CVY_BUF(a->gamma), CVY_BUF(beta), CVY_BUF(a->saved),
-                     CVY_BUF(a->affine), CVY_BUF(a->workspace), CVY_BUF(a->dx), CVY_BUF(dresidual),
-                     CVY_UINT((uint32_t)op->vecs), CUT_ARGS(&p), CVY_INT(store ? PASS_ALL : pass), CVY_INT(add),
+  CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_APPLY], grid_of_parts(op, &op->backward, &p), CVY_BUF(a->x),
+                     CVY_BUF(call.y), CVY_BUF(call.dy), CVY_BUF(a->gamma), CVY_BUF(beta), CVY_BUF(a->saved),
+                     CVY_BUF(a->affine), CVY_BUF(a->workspace), CVY_BUF(a->dx), CVY_BUF(call.dresidual),
+                     CVY_UINT((uint32_t)op->vecs), CUT_ARGS(&p), CVY_INT(call.pass), CVY_INT(add),
                      CVY_UINT(coef_at(op)), CVY_FLOAT(act->a), CVY_FLOAT(act->b)));
 fail:
   return status;

@@ -6,7 +6,7 @@
 
 #include "src/cl/launch.h"
 
-enum { CVY_OPERATION_KERNELS = 8, CVY_OPERATION_BUFFERS = 2 };
+enum { CVY_OPERATION_KERNELS = 9, CVY_OPERATION_BUFFERS = 2 };
 typedef struct cvy_operation {
   const char *name; /* static */
   cvy_device *device;

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
+#include "src/base/clones.h"
 #include "src/base/mem.h"
-#include "src/protocol/host_update.h"
 
 enum { LANES = 16 };
 

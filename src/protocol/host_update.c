@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "src/base/clones.h"
+
 CVY_CLONES static void decay(float *restrict g, const float *restrict w, float weight_decay, size_t n) {
   for (size_t i = 0; i < n; i++) g[i] = fmaf(weight_decay, w[i], g[i]);
 }

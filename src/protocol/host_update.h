@@ -7,14 +7,6 @@
 
 #include "src/ops/update_params.h"
 
-/* One binary for every x86: these loops are compiled for several instruction sets, one of which is chosen at load time.
- * fmaf, division and square root are exact, so all versions give the same bits. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-#define CVY_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CVY_CLONES
-#endif
-
 /* The old generation is read, the new one written; moments that the optimiser does not have are not accessed. */
 typedef struct cvy_host_vectors {
   const float *w_old, *old[CVY_MOMENTS];

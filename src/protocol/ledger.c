@@ -7,13 +7,10 @@
 #include <emmintrin.h>
 #endif
 
+#include "src/base/clones.h"
 #include "src/base/mem.h"
+#include "src/protocol/gradient_sum.h"
 #include "src/protocol/host_update.h"
-
-enum { BLOCK = 1024 }; /* floats whose sum fits in the first-level cache between reduction and update */
-/* Floats that a thread of the pool takes at a time, at least: about 10 us of work. A bucket of 1 MiB then has work for
- * 32 threads. */
-enum { GRAIN = 8 * BLOCK };
 
 struct cvy_ledger {
   const cvy_layout *layout;
@@ -154,70 +151,6 @@ void cvy_ledger_read(cvy_ledger *s, long finished) {
 
 /* ---- updates ---- */
 
-static inline const float *floats_of(const void *const *parts, int p, size_t at) {
-  return (const float *)parts[p] + at;
-}
-static inline const uint16_t *packed_of(const void *const *parts, int p, size_t at) {
-  return (const uint16_t *)parts[p] + at;
-}
-
-/* g = parts[0] + parts[1] + …, in this order; each part is one device's gradient. Four parts at a time: g, which stays
- * in the first-level cache, is then read and written a quarter as often, and four streams keep memory busy. */
-CVY_CLONES static void sum_parts(float *restrict g, const void *const *parts, int n_parts, size_t at, size_t n) {
-  int p = 0;
-  if (n_parts >= 4) {
-    const float *const a = floats_of(parts, 0, at), *const b = floats_of(parts, 1, at),
-                       *const c = floats_of(parts, 2, at), *const d = floats_of(parts, 3, at);
-    for (size_t i = 0; i < n; i++) g[i] = ((a[i] + b[i]) + c[i]) + d[i];
-    p = 4;
-  } else if (n_parts >= 2) {
-    const float *const a = floats_of(parts, 0, at), *const b = floats_of(parts, 1, at);
-    for (size_t i = 0; i < n; i++) g[i] = a[i] + b[i];
-    p = 2;
-  } else {
-    const float *const a = floats_of(parts, 0, at);
-    for (size_t i = 0; i < n; i++) g[i] = a[i];
-    p = 1;
-  }
-  for (; p + 4 <= n_parts; p += 4) {
-    const float *const a = floats_of(parts, p, at), *const b = floats_of(parts, p + 1, at);
-    const float *const c = floats_of(parts, p + 2, at), *const d = floats_of(parts, p + 3, at);
-    for (size_t i = 0; i < n; i++) g[i] = (((g[i] + a[i]) + b[i]) + c[i]) + d[i];
-  }
-  for (; p < n_parts; p++) {
-    const float *const part = floats_of(parts, p, at);
-    for (size_t i = 0; i < n; i++) g[i] += part[i];
-  }
-}
-
-static inline float widened(uint16_t packed) {
-  const uint32_t bits = (uint32_t)packed << 16;
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
-/* The same for bfloat16, two parts at a time: they are half as long. */
-CVY_CLONES static void sum_packed(float *restrict g, const void *const *parts, int n_parts, size_t at, size_t n) {
-  const uint16_t *const first = packed_of(parts, 0, at);
-  int p = 1;
-  if (n_parts >= 2) {
-    const uint16_t *const second = packed_of(parts, 1, at);
-    for (size_t i = 0; i < n; i++) g[i] = widened(first[i]) + widened(second[i]);
-    p = 2;
-  } else {
-    for (size_t i = 0; i < n; i++) g[i] = widened(first[i]);
-  }
-  for (; p + 2 <= n_parts; p += 2) {
-    const uint16_t *const a = packed_of(parts, p, at), *const b = packed_of(parts, p + 1, at);
-    for (size_t i = 0; i < n; i++) g[i] = (g[i] + widened(a[i])) + widened(b[i]);
-  }
-  if (p < n_parts) {
-    const uint16_t *const a = packed_of(parts, p, at);
-    for (size_t i = 0; i < n; i++) g[i] += widened(a[i]);
-  }
-}
-
 CVY_CLONES static void scale_by(float *restrict g, float scale, size_t n) {
   for (size_t i = 0; i < n; i++) g[i] *= scale;
 }
@@ -253,18 +186,17 @@ static void update_range(void *arg, size_t begin, size_t end) {
   const cvy_ledger_piece *const p = a->piece;
   cvy_ledger *const s = a->ledger;
   const int now = (int)(s->generation & 1), next = 1 - now;
-  float g[BLOCK];
+  float g[CVY_SUM_BLOCK];
   cvy_update_numbers numbers = {0};
   for (size_t at = begin, n, alike = 0; at < end; at += n) {
     const size_t flat = p->offset + at;
-    n = end - at < BLOCK ? end - at : BLOCK;
+    n = end - at < CVY_SUM_BLOCK ? end - at : CVY_SUM_BLOCK;
     if (flat >= alike) {
       const cvy_rule rule = cvy_layout_rule(s->layout, flat, &alike);
       numbers = cvy_update_prepare(a->update, rule.lr_factor, rule.decays);
     }
     if (alike - flat < n) n = alike - flat;
-    if (p->packed) sum_packed(g, p->parts, p->n_parts, at, n);
-    else sum_parts(g, p->parts, p->n_parts, at, n);
+    cvy_gradient_sum_block(g, p->parts, p->n_parts, p->packed, at, n);
     if (p->scale != 1) scale_by(g, p->scale, n);
     cvy_host_vectors v = {.w_old = s->w[now] + flat, .w_new = s->w[next] + flat};
     for (int m = 0; m < s->n_moments; m++) {
@@ -281,37 +213,7 @@ void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_update_para
                        const cvy_ledger_piece *piece) {
   CVY_ASSERT(piece->n_parts >= 1 && piece->offset + piece->size <= ledger->layout->n_floats);
   update_args args = {.ledger = ledger, .update = update, .piece = piece};
-  cvy_pool_run(pool, piece->size, GRAIN, update_range, &args);
-}
-
-typedef struct add_args {
-  float *sum;
-  bool begun;
-  const void *const *parts;
-  int n_parts;
-  bool packed;
-} add_args;
-
-static void add_range(void *arg, size_t begin, size_t end) {
-  const add_args *const a = arg;
-  float g[BLOCK];
-  for (size_t at = begin; at < end; at += BLOCK) {
-    const size_t n = end - at < BLOCK ? end - at : BLOCK;
-    float *const sum = a->sum + at;
-    for (int p = 0; p < a->n_parts; p++) { /* one part at a time: the sum stays in the first-level cache */
-      if (a->packed) sum_packed(g, a->parts + p, 1, at, n);
-      else sum_parts(g, a->parts + p, 1, at, n);
-      if (p > 0 || a->begun)
-        for (size_t i = 0; i < n; i++) sum[i] += g[i];
-      else memcpy(sum, g, n * sizeof *sum);
-    }
-  }
-}
-
-void cvy_ledger_add(cvy_pool *pool, float *sum, bool begun, size_t size, const void *const *parts, int n_parts,
-                    bool packed) {
-  add_args args = {.sum = sum, .begun = begun, .parts = parts, .n_parts = n_parts, .packed = packed};
-  cvy_pool_run(pool, size, GRAIN, add_range, &args);
+  cvy_pool_run(pool, piece->size, CVY_SUM_GRAIN, update_range, &args);
 }
 
 void cvy_ledger_update_running(cvy_ledger *s, const void *const *parts, int n_parts) {
@@ -322,8 +224,8 @@ void cvy_ledger_update_running(cvy_ledger *s, const void *const *parts, int n_pa
     if (layer->frozen) continue;
     const size_t end = layer->offset + 2 * (size_t)layer->pitch;
     for (size_t i = layer->offset; i < end; i++) {
-      float sum = *floats_of(parts, 0, i);
-      for (int p = 1; p < n_parts; p++) sum += *floats_of(parts, p, i);
+      float sum = ((const float *)parts[0])[i];
+      for (int p = 1; p < n_parts; p++) sum += ((const float *)parts[p])[i];
       const float kept = keep * s->running[now][i];
       s->running[next][i] = fmaf(momentum, sum, kept);
     }

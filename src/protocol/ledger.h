@@ -79,11 +79,7 @@ typedef struct cvy_ledger_piece {
  * copies while they are in the cache. Elementwise: pool and pieces do not change any bit. */
 void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_update_params *update,
                        const cvy_ledger_piece *piece);
-/* sum[0..size) = parts[0] + parts[1] + …, in this order; begun: sum + parts[0] + …, which continues such a sum. Many
- * calls on parts of a list thus give the bits of one call on all of it. */
-void cvy_ledger_add(cvy_pool *pool, float *sum, bool begun, size_t size, const void *const *parts, int n_parts,
-                    bool packed);
-/* The same for the running values of batch normalisation from the sums S (ops/batchnorm.h), the whole vector. */
+/* reduce → update for the running values of batch normalisation from the sums S (ops/batchnorm.h), the whole vector. */
 void cvy_ledger_update_running(cvy_ledger *ledger, const void *const *parts, int n_parts);
 /* Number of updates applied. */
 long cvy_ledger_updates(const cvy_ledger *ledger);

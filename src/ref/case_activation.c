@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Activations. Bounds in eps: exp has an error of at most 4 ulp. If its argument v is off by k roundings, the
  * logistic function or the bell curve has a relative error of k |v|. Both fall faster than |v| grows, so 8 times the
- * size of the terms or factors covers the error. GELU's own approximation adds 1 eps of |x|. Near a corner, the
- * values on both sides are equal up to that bound. A device may flush a factor of x below float32's normal numbers to
- * 0. */
+ * size of the terms or factors covers the error. Softplus and swish of a*x: the same of that argument. GELU's own
+ * approximation adds 1 eps of |x|. Near a corner, the values on both sides are equal up to that bound. A device may
+ * flush a factor of x below float32's normal numbers to 0. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -37,6 +37,10 @@ double case_activation_y_size(const cvy_activation_params *p, double x, double y
     case CVY_ACTIVATION_HARD_SWISH: return fabs(x) * fmin(fabs(x) / 6 + 0.5, 2);
     case CVY_ACTIVATION_GELU: return fmin(fabs(y) + fabs(x) * exp(-x * x / 4), 1e3 + fabs(y));
     case CVY_ACTIVATION_GELU_TANH: return fabs(y) * (1 + fmin(fabs(x * x * x), 100));
+    case CVY_ACTIVATION_CELU: return x > 0 ? 0 : fabs(y) * (1 + fmin(fabs(x / (double)p->a), 8));
+    case CVY_ACTIVATION_ELU: return fabs(y) * 2;
+    case CVY_ACTIVATION_SOFTPLUS:
+    case CVY_ACTIVATION_SWISH: return fabs(y) * (1 + fmin(fabs((double)p->a * x), 100) / 4);
     default: return fabs(y);
   }
 }
@@ -49,6 +53,8 @@ double case_activation_slope_size(const cvy_activation_params *p, double kept) {
     case CVY_ACTIVATION_HARD_SIGMOID: return fabs((double)p->a) + 1;
     case CVY_ACTIVATION_SIGMOID:
     case CVY_ACTIVATION_TANH: return 1;
+    case CVY_ACTIVATION_ELU: return fabs((double)p->a) + fabs((double)p->b);
+    case CVY_ACTIVATION_SWISH: return 2 + fabs((double)p->a * kept);
     default: return 2;
   }
 }

@@ -421,7 +421,9 @@ cvy_activation_params case_activation_behind_norm(int number) {
   } all[] = {
       {CVY_ACTIVATION_CLIP, 0, 6},          {CVY_ACTIVATION_SILU, 0, 0},     {CVY_ACTIVATION_HARD_SWISH, 0, 0},
       {CVY_ACTIVATION_GELU, 0, 0},          {CVY_ACTIVATION_TANH, 0, 0},     {CVY_ACTIVATION_GELU_TANH, 0, 0},
-      {CVY_ACTIVATION_LEAKY_RELU, 0.1f, 0}, {CVY_ACTIVATION_CLIP, -0.5f, 1}, {CVY_ACTIVATION_LEAKY_RELU, -0.25f, 0}};
+      {CVY_ACTIVATION_LEAKY_RELU, 0.1f, 0}, {CVY_ACTIVATION_CLIP, -0.5f, 1}, {CVY_ACTIVATION_LEAKY_RELU, -0.25f, 0},
+      {CVY_ACTIVATION_ELU, 1, 1},           {CVY_ACTIVATION_CELU, 0.5f, 0},  {CVY_ACTIVATION_MISH, 0, 0},
+      {CVY_ACTIVATION_SWISH, 1.702f, 0}};
   const int at = number % (int)(sizeof all / sizeof *all);
   return (cvy_activation_params){.kind = all[at].kind, .a = all[at].a, .b = all[at].b};
 }

@@ -16,8 +16,10 @@
 #include "src/ops/dropout.h"
 #include "src/ops/eltwise.h"
 #include "src/ops/gather/gather.h"
+#include "src/ops/groupnorm.h"
 #include "src/ops/pool2d.h"
 #include "src/ops/reduce.h"
+#include "src/ops/resample.h"
 #include "src/ops/update.h"
 #include "src/ops/softmax.h"
 #include "src/ops/softmax_xent.h"
@@ -104,6 +106,17 @@ typedef struct gather_case {
 } gather_case;
 void case_gather(gather_case *c, case_rng *r);
 
+/* Forward, then backward with separate values; p.inference: the first only. */
+typedef struct groupnorm_case {
+  op_case base;
+  cvy_groupnorm_params p;
+  bool no_beta, accumulate, accumulate_dx, dx_in_dy;
+  bool no_dx, no_parameters; /* backward without one of them */
+  case_fill_kind fill;       /* of x; OFFSET: deviations 1 and 1e-2 around 1000 */
+} groupnorm_case;
+void case_groupnorm(groupnorm_case *c, case_rng *r);
+groupnorm_case case_groupnorm_random(case_rng *r, int number);
+
 typedef struct norm_case {
   op_case base; /* n: blocks of CVY_NORM_BLOCK values */
   float clip;   /* 0: none */
@@ -145,6 +158,15 @@ typedef struct reduce_case {
   case_fill_kind fill;
 } reduce_case;
 void case_reduce(reduce_case *c, case_rng *r);
+
+/* Forward, then backward with separate values. */
+typedef struct resample_case {
+  op_case base;
+  cvy_resample_params p;
+  bool accumulate;
+} resample_case;
+void case_resample(resample_case *c, case_rng *r);
+resample_case case_resample_random(case_rng *r, int number);
 
 typedef struct pool2d_case {
   op_case base;

@@ -12,7 +12,9 @@
 #include "src/ops/broadcast.h"
 #include "src/ops/conv2d/conv2d.h"
 #include "src/ops/dropout.h"
+#include "src/ops/groupnorm.h"
 #include "src/ops/pool2d.h"
+#include "src/ops/resample.h"
 #include "src/ops/update.h"
 
 void ref_conv2d_forward(const cvy_conv2d_params *p, int n, const double *x, const double *w, const double *bias,
@@ -43,8 +45,18 @@ void ref_batchnorm_backward_fixed(const cvy_batchnorm_params *p, int n, const do
                                   const double *dy, const double *gamma, const double *running, double *dx,
                                   double *dresidual, double *dgamma, double *dbeta);
 
+/* saved: (n,G,2) mean, invstd, may be NULL; beta may be NULL. */
+void ref_groupnorm(const cvy_groupnorm_params *p, int n, const double *x, const double *gamma, const double *beta,
+                   double *y, double *saved);
+/* mag of dgamma, dbeta: (2,C), may be NULL. */
+void ref_groupnorm_backward(const cvy_groupnorm_params *p, int n, const double *x, const double *dy,
+                            const double *gamma, double *dx, double *dgamma, double *dbeta, double *mag);
+
 void ref_pool2d_forward(const cvy_pool2d_params *p, int n, const double *x, double *y);
 void ref_pool2d_backward(const cvy_pool2d_params *p, int n, const double *x, const double *dy, double *dx);
+/* mag: of y, of dx; may be NULL. */
+void ref_resample(const cvy_resample_params *p, int n, const double *x, double *y, double *mag);
+void ref_resample_backward(const cvy_resample_params *p, int n, const double *dy, double *dx, double *mag);
 void ref_relu(size_t n, const double *x, double *y);
 void ref_relu_backward(size_t n, const double *y, const double *dy, double *dx);
 /* n values; `kept`: x, or y where cvy_activation_keeps_x returns false. c and pitch are not used. */

@@ -7,6 +7,7 @@
 /* Keeps NaN. */
 static double between(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static double softplus(double x) { return fmax(x, 0) + log1p(exp(-fabs(x))) + (isnan(x) ? x : 0); }
 static double gelu_argument(double x) { return sqrt(2 / M_PI) * (x + 0.044715 * x * x * x); }
 
 static double activate(const cvy_activation_params *p, double x) {
@@ -22,6 +23,11 @@ static double activate(const cvy_activation_params *p, double x) {
     case CVY_ACTIVATION_SILU: return x * sigmoid(x);
     case CVY_ACTIVATION_GELU: return x * (0.5 * erfc(-x * M_SQRT1_2));
     case CVY_ACTIVATION_GELU_TANH: return x * sigmoid(2 * gelu_argument(x));
+    case CVY_ACTIVATION_ELU: return x > 0 ? b * x : a * expm1(x);
+    case CVY_ACTIVATION_CELU: return x > 0 ? x : a * expm1(x / a);
+    case CVY_ACTIVATION_SOFTPLUS: return softplus(a * x) / a;
+    case CVY_ACTIVATION_MISH: return x * tanh(softplus(x));
+    case CVY_ACTIVATION_SWISH: return x * sigmoid(a * x);
   }
   return NAN;
 }
@@ -43,6 +49,14 @@ static double slope(const cvy_activation_params *p, double kept) {
       const double v = 2 * gelu_argument(x), turn = 2 * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
       return sigmoid(v) + x * sigmoid(v) * sigmoid(-v) * turn;
     }
+    case CVY_ACTIVATION_ELU: return y > 0 ? b : y + a;
+    case CVY_ACTIVATION_CELU: return y > 0 ? 1 : y / a + 1;
+    case CVY_ACTIVATION_SOFTPLUS: return sigmoid(a * x);
+    case CVY_ACTIVATION_MISH: {
+      const double t = tanh(softplus(x));
+      return t + x * (1 - t * t) * sigmoid(x);
+    }
+    case CVY_ACTIVATION_SWISH: return sigmoid(a * x) + a * x * sigmoid(a * x) * sigmoid(-a * x);
   }
   return NAN;
 }

@@ -6,7 +6,7 @@
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 #include "src/cl/buffer.h"
-#include "src/protocol/ledger.h"
+#include "src/protocol/gradient_sum.h"
 #include "src/replica/staging.h"
 
 enum { SMALL = 32, LARGE = 2, SMALL_FLOATS = 4 << 10, LARGE_FLOATS = 1 << 20, REPEATS = 6 };
@@ -68,7 +68,7 @@ static cvy_status exchange_bucket(const probe *p, int b) {
   CVY_TRY(cvy_queue_flush(down));
   CVY_TRY(cvy_event_wait(read));
   const void *const parts[] = {part};
-  cvy_ledger_add(NULL, sum, false, floats, parts, 1, false);
+  cvy_gradient_sum(NULL, sum, false, floats, parts, 1, false);
   if (mapped) CVY_TRY(cvy_buffer_unmap(up, p->gradients[b], part));
   CVY_TRY(cvy_buffer_write(up, p->weights[b], 0, bytes, sum, NULL, NULL));
   CVY_TRY(cvy_queue_flush(up));

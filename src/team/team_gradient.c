@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The gradient of the last step, which the devices keep until the next one. */
 #include "src/base/mem.h"
+#include "src/protocol/gradient_sum.h"
 #include "src/replica/replica_parts.h"
 #include "src/team/publish.h"
 #include "src/team/team_weights.h"
@@ -72,7 +73,7 @@ cvy_status cvy_team_grad_get(cvy_team *team, const char *name, float *out, size_
   CVY_REQUIRE(found == n, CVY_E_DEVICE,
               "no gradient of '%s': %d of the %d samples of step %ld were on a device that is lost", name, n - found, n,
               step);
-  cvy_ledger_add(NULL, sum, false, param->size, (const void *const *)parts, n_parts, false);
+  cvy_gradient_sum(NULL, sum, false, param->size, (const void *const *)parts, n_parts, false);
   cvy_param here = *param; /* `sum` is a part of the flat vector */
   here.offset = 0;
   cvy_param_to_dense(&here, sum, out);

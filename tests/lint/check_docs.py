@@ -114,7 +114,7 @@ def check_links():
         for path in re.findall(r"`((?:src|tests|tools|cl|doc|include)/[\w./-]+)`", text):
             if "foo" not in path and not os.path.exists(os.path.join(ROOT, path)):
                 faults.append(f"{page}: names {path}, which is not there")
-        # "`src/protocol/ledger.c` | `sum_parts`" in a table, "src/protocol/ledger.c: cvy_ledger_update → sum_parts" in a drawing
+        # "`src/protocol/gradient_sum.c` | `sum_parts`" in a table, "src/protocol/ledger.c: cvy_ledger_update → sum_parts" in a drawing
         for path, names in re.findall(r"`(src/[\w/]+\.c)` \| (`\w+`)", text) + re.findall(r"(src/[\w/]+\.c): (\w+(?: → \w+)*)", text):
             faults += [f"{page}: {path} has no function {name}" for name in re.findall(r"\w+", names)
                        if not os.path.exists(os.path.join(ROOT, path)) or not re.search(rf"^[\w \*]*\b{name}\(", read(path), re.M)]

@@ -144,7 +144,8 @@ static void paper_forward(paper *m, const cvy_unit *u, int number, bool inferenc
     paper_write(m, value_at(m, u->y), VALUE + u->y);
   }
   if (u->kind == CVY_UNIT_CONV2D && u->stats >= 0) paper_write(m, stats, STATS + u->y);
-  if (u->kind == CVY_UNIT_BATCHNORM && trains && !m->late) paper_write(m, u->saved, SAVED + number);
+  if ((u->kind == CVY_UNIT_BATCHNORM && trains && !m->late) || u->kind == CVY_UNIT_GROUPNORM)
+    paper_write(m, u->saved, SAVED + number);
   assert_int_equal(u->mask >= 0, u->kind == CVY_UNIT_CONVPOOL && trains);
   if (u->mask >= 0) paper_write(m, u->mask, MASK + number);
   /* kernels with two names for one input take no third one for their output */
@@ -165,7 +166,8 @@ static void paper_backward_reads(const paper *m, const cvy_net *net, const cvy_u
       u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_CONVPOOL; /* a frozen one has no use for its input */
   const cvy_layer *const l = &net->layers[u->layer];
   const bool activation = u->kind == CVY_UNIT_ACTIVATION, by_x = activation && cvy_activation_keeps_x(&l->activation);
-  if ((own && !u->frozen) || u->kind == CVY_UNIT_BATCHNORM || max || (relu_pool && !own) || by_x ||
+  const bool norm = u->kind == CVY_UNIT_BATCHNORM || u->kind == CVY_UNIT_GROUPNORM;
+  if ((own && !u->frozen) || norm || max || (relu_pool && !own) || by_x ||
       (u->kind == CVY_UNIT_MUL && m->wanted[u->x[1]]))
     read_value(m, u->x[0]);
   if (u->kind == CVY_UNIT_MUL && m->wanted[u->x[0]]) read_value(m, u->x[1]);
@@ -175,7 +177,7 @@ static void paper_backward_reads(const paper *m, const cvy_net *net, const cvy_u
   if (u->kind == CVY_UNIT_RELU || (u->relu && !by_x_alone && !relu_pool) || u->kind == CVY_UNIT_SOFTMAX || max ||
       (activation && !by_x))
     read_value(m, u->y);
-  if (u->kind == CVY_UNIT_BATCHNORM) paper_read(m, u->saved, SAVED + number);
+  if (norm) paper_read(m, u->saved, SAVED + number);
   if (u->kind == CVY_UNIT_CONVPOOL) paper_read(m, u->mask, MASK + number);
 }
 
@@ -208,7 +210,7 @@ static void paper_backward(paper *m, const cvy_net *net, const cvy_unit *u, int 
         if (dx != dy || dy_is_gone || contributions[x])
           check_fail(m->d, "time %d: gradient of %d cannot be made in place", m->time, x);
         if (u->kind == CVY_UNIT_CONV2D || u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_POOL ||
-            u->kind == CVY_UNIT_CHANNELS || (k == 1 && u->spread))
+            u->kind == CVY_UNIT_CHANNELS || u->kind == CVY_UNIT_RESAMPLE || (k == 1 && u->spread))
           check_fail(m->d, "unit %d is not elementwise", number);
         dy_is_gone = u->kind != CVY_UNIT_ADD;
         paper_write(m, dx, after);

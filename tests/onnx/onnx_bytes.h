@@ -131,7 +131,8 @@ static inline void put_op(bytes *graph, const char *op, const char *inputs, cons
     int64_t list[8];
     value[-1] = '\0';
     put_text(&a, 1, w);
-    if (value[0] >= 'A' && value[0] <= 'Z') put_text(&a, 4, value);
+    if ((value[0] >= 'A' && value[0] <= 'Z') || (value[0] >= 'a' && value[0] <= 'z' && strcmp(value, "nanf")))
+      put_text(&a, 4, value);
     else if (value[strlen(value) - 1] == 'f') {
       const float x = strtof(value, NULL);
       put_number(&a, 2 << 3 | 5);

@@ -218,30 +218,36 @@ CHECK_TEST(spelled_out) {
   static const struct {
     const char *steps;
     cvy_activation_kind kind;
+    float a;
   } cases[] = {
-      {"Div x root2>a;Erf a>b;Add b 1>c;Mul x c>e;Mul e half>z", CVY_ACTIVATION_GELU},
-      {"Mul half x>e;Div x root2>a;Erf a>b;Add 1 b>c;Mul c e>z", CVY_ACTIVATION_GELU},
+      {"Mul x 1.702>a;Sigmoid a>b;Mul x b>z", CVY_ACTIVATION_SWISH, 1.702f},
+      {"Softplus x>z", CVY_ACTIVATION_SOFTPLUS, 1},
+      {"Mul x 2>a;Softplus a>b;Div b 2>z", CVY_ACTIVATION_SOFTPLUS, 2},
+      {"Softplus x>a;Tanh a>b;Mul b x>z", CVY_ACTIVATION_MISH, 0},
+      {"Div x root2>a;Erf a>b;Add b 1>c;Mul x c>e;Mul e half>z", CVY_ACTIVATION_GELU, 0},
+      {"Mul half x>e;Div x root2>a;Erf a>b;Add 1 b>c;Mul c e>z", CVY_ACTIVATION_GELU, 0},
       {"Mul x x>q;Mul x q>w;Mul kappa w>u;Add x u>v;Mul beta v>t;Tanh t>s;Add s 1>r1;Mul x r1>p;Mul p half>z",
-       CVY_ACTIVATION_GELU_TANH},
+       CVY_ACTIVATION_GELU_TANH, 0},
       {"Pow x 3>w;Mul kappa w>u;Add x u>v;Mul beta v>t;Tanh t>s;Add s 1>r1;Mul x r1>p;Div p 2>z",
-       CVY_ACTIVATION_GELU_TANH},
-      {"Sigmoid x>s;Mul x s>z", CVY_ACTIVATION_SILU},
-      {"Sigmoid x>s;Mul s x>z", CVY_ACTIVATION_SILU},
-      {"HardSigmoid x>s;Mul x s>z", CVY_ACTIVATION_HARD_SWISH},
-      {"Add x 3>a;Clip a 0 6>b;Mul x b>c;Div c 6>z", CVY_ACTIVATION_HARD_SWISH},
-      {"Add x 3>a;Relu a>b;Clip b - 6>c;Mul c sixth>e;Mul e x>z", CVY_ACTIVATION_HARD_SWISH},
-      {"Add x 3>a;Sub a 3>b;Tanh b>z", CVY_ACTIVATION_TANH},
+       CVY_ACTIVATION_GELU_TANH, 0},
+      {"Sigmoid x>s;Mul x s>z", CVY_ACTIVATION_SILU, 0},
+      {"Sigmoid x>s;Mul s x>z", CVY_ACTIVATION_SILU, 0},
+      {"HardSigmoid x>s;Mul x s>z", CVY_ACTIVATION_HARD_SWISH, 0},
+      {"Add x 3>a;Clip a 0 6>b;Mul x b>c;Div c 6>z", CVY_ACTIVATION_HARD_SWISH, 0},
+      {"Add x 3>a;Relu a>b;Clip b - 6>c;Mul c sixth>e;Mul e x>z", CVY_ACTIVATION_HARD_SWISH, 0},
+      {"Add x 3>a;Sub a 3>b;Tanh b>z", CVY_ACTIVATION_TANH, 0},
   };
-  static const char *const unknown[] = {
-      "Mul x 1.702>a;Sigmoid a>b;Mul x b>z", "Mul x half>z", "Erf x>z", "Sub 1 x>z", "Pow x 3>z",
-      "Add x 3>a;Clip a 0 6>b;Mul x b>z"};
+  static const char *const unknown[] = {"Erf x>z", "Pow x 3>z", "Pow 2 x>z", "Div 1 x>z"};
   bytes g;
   if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     if (!check_case(d, "%s", cases[i].steps)) continue;
     begin(&g);
     put_steps(&g, cases[i].steps);
-    check_activation(one(d, &g, "Identity", "z", "", 17), cases[i].kind, 0, 0);
+    const cvy_layer *const l = one(d, &g, "Identity", "z", "", 17);
+    assert_int_equal(l->kind, CVY_LAYER_ACTIVATION);
+    assert_int_equal(l->activation.kind, cases[i].kind);
+    assert_true(fabsf(l->activation.a - cases[i].a) < 1e-5f);
     check_case_end(d);
   }
   for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
@@ -253,10 +259,49 @@ CHECK_TEST(spelled_out) {
   put_steps(&g, "Tanh x>t;Sigmoid x>s;Mul t s>a;Mul x s>b;Add a b>r");
   end(&g, "r", CHANNELS);
   const cvy_net *const net = import(d, &g, 17);
-  int kinds[CVY_ACTIVATION_GELU_TANH + 1] = {0};
+  int kinds[CVY_ACTIVATION_SWISH + 1] = {0};
   for (int i = 0; i < net->n_layers; i++)
     if (net->layers[i].kind == CVY_LAYER_ACTIVATION) kinds[net->layers[i].activation.kind]++;
   assert_int_equal(kinds[CVY_ACTIVATION_SILU], 1);
+}
+
+/* Steps that are a line of the layer's number become one layer, which is not trained; a line of something else one
+ * behind it; a square is a product. */
+CHECK_TEST(lines) {
+  static const struct {
+    const char *steps;
+    float factor, shift; /* of the first such layer */
+    int layers;          /* behind the input */
+  } cases[] = {{"Mul x half>z", 0.5f, 0, 1},
+               {"Sub 1 x>z", -1, 1, 1},
+               {"Mul x 2>a;Sub a 1>z", 2, -1, 1},
+               {"Neg x>a;Div a 2>z", -0.5f, 0, 1},
+               {"Add x 3>a;Clip a 0 6>b;Mul x b>z", 1, 3, 3},
+               {"Relu x>a;Mul a half>z", 0.5f, 0, 2},
+               {"Relu x>a;Pow a 2>z", 0, 0, 2},
+               {"Relu x>a;Tanh x>b;Sub a b>z", -1, 0, 4}};
+  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (!check_case(d, "%s", cases[i].steps)) continue;
+    bytes g;
+    begin(&g);
+    put_steps(&g, cases[i].steps);
+    end(&g, "z", CHANNELS);
+    const cvy_net *const net = import(d, &g, 17);
+    assert_int_equal(net->n_layers, 1 + cases[i].layers + 2);
+    const cvy_layer *line = NULL;
+    for (int l = 1; l < net->n_layers && !line; l++)
+      if (net->layers[l].kind == CVY_LAYER_CONV2D) line = &net->layers[l];
+    assert_int_equal(line != NULL, cases[i].factor < 0 || cases[i].factor > 0);
+    if (line) {
+      const cvy_param *const factor = &net->layout.params[line->param[0]];
+      assert_true(factor->fixed);
+      assert_true(factor->initial_value[CHANNELS - 1] == cases[i].factor);
+      assert_int_equal(line->bias, cases[i].shift < 0 || cases[i].shift > 0);
+      if (line->bias) assert_true(net->layout.params[line->param[1]].initial_value[0] == cases[i].shift);
+    }
+    check_case_end(d);
+  }
 }
 
 CHECK_TEST(sums) {
@@ -400,6 +445,52 @@ CHECK_TEST(computed_pads) {
   put_op(&g, "Pad", "x pads", "a", "");
   put_floats(&g, "c.weight", "6,4,5,4", 0);
   check_window(one(d, &g, "Conv", "a c.weight", "", 17), "5,4,1,1,3,1,-3,1");
+}
+
+CHECK_TEST(resizes) {
+  static const struct {
+    const char *inputs, *attributes;
+    int side; /* 0: refused */
+    cvy_resample_kind kind;
+    const char *refusal;
+  } cases[] = {
+      {"x - - 14", "mode=nearest coordinate_transformation_mode=asymmetric nearest_mode=floor", 14,
+       CVY_RESAMPLE_NEAREST, NULL},
+      {"x - twice", "mode=nearest", 14, CVY_RESAMPLE_NEAREST, NULL},
+      {"x - twice", "mode=linear", 14, CVY_RESAMPLE_LINEAR, NULL},
+      {"x - - 9", "mode=linear coordinate_transformation_mode=align_corners", 9, CVY_RESAMPLE_LINEAR_CORNERS, NULL},
+      {"x - - 9", "mode=nearest", 0, CVY_RESAMPLE_NEAREST, "its mode is none of PyTorch's"},
+      {"x - twice", "mode=cubic", 0, CVY_RESAMPLE_NEAREST, "its mode is none of PyTorch's"},
+      {"x - twice", "mode=linear antialias=1", 0, CVY_RESAMPLE_NEAREST, "antialias"},
+      {"x - odd", "mode=linear", 0, CVY_RESAMPLE_NEAREST, "give no whole pixels"},
+      {"x - - channels", "mode=linear", 0, CVY_RESAMPLE_NEAREST, "of other dimensions than rows and columns"},
+      {"x", "mode=linear", 0, CVY_RESAMPLE_NEAREST, "are not known"}};
+  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (!check_case(d, "%s %s", cases[i].inputs, cases[i].attributes)) continue;
+    bytes g;
+    cvy_net *net;
+    begin(&g);
+    put_ints(&g, "14", "1,4,14,14");
+    put_ints(&g, "9", "1,4,9,9");
+    put_ints(&g, "channels", "1,8,14,14");
+    put_ints(&g, "rows", "1,1,2,2");
+    put_op(&g, "Cast", "rows", "twice", "to=1");
+    put_constant(&g, "odd", "4,", 1, 0.1f);
+    put_op(&g, "Resize", cases[i].inputs, "r", cases[i].attributes);
+    end(&g, "r", CHANNELS);
+    if (cases[i].side == 0) {
+      check_fails(cvy_onnx_import(write_file(&g, 18), 0, 0, 0, &net), CVY_E_UNSUPPORTED, cases[i].refusal);
+      check_case_end(d);
+      continue;
+    }
+    const cvy_layer *const l = &import(d, &g, 18)->layers[1];
+    assert_int_equal(l->kind, CVY_LAYER_RESAMPLE);
+    assert_int_equal(l->resample, cases[i].kind);
+    assert_int_equal(l->shape.h, cases[i].side);
+    assert_int_equal(l->shape.w, cases[i].side);
+    check_case_end(d);
+  }
 }
 
 /* The layer multiplies all of its n channels by a number, which is not trained. */

@@ -18,7 +18,16 @@ static const cvy_activation_params kinds[] = {{.kind = CVY_ACTIVATION_LEAKY_RELU
                                               {.kind = CVY_ACTIVATION_HARD_SWISH},
                                               {.kind = CVY_ACTIVATION_SILU},
                                               {.kind = CVY_ACTIVATION_GELU},
-                                              {.kind = CVY_ACTIVATION_GELU_TANH}};
+                                              {.kind = CVY_ACTIVATION_GELU_TANH},
+                                              {.kind = CVY_ACTIVATION_ELU, .a = 1, .b = 1},
+                                              {.kind = CVY_ACTIVATION_ELU, .a = 1.7580993f, .b = 1.0507010f},
+                                              {.kind = CVY_ACTIVATION_CELU, .a = 1},
+                                              {.kind = CVY_ACTIVATION_CELU, .a = 0.4f},
+                                              {.kind = CVY_ACTIVATION_SOFTPLUS, .a = 1},
+                                              {.kind = CVY_ACTIVATION_SOFTPLUS, .a = 2.5f},
+                                              {.kind = CVY_ACTIVATION_MISH},
+                                              {.kind = CVY_ACTIVATION_SWISH, .a = 1.702f},
+                                              {.kind = CVY_ACTIVATION_SWISH, .a = -0.5f}};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 /* One rows x channels with whole vectors, and with padding that f(0) must not reach. */
@@ -61,9 +70,9 @@ CHECK_TEST(corners) {
   const struct {
     cvy_activation_params p;
     float kept, slope;
-  } corners[] = {{kinds[0], 0, 0.01f}, {kinds[2], 0, 0},  {kinds[2], 6, 0}, {kinds[7], 0, 0},
-                 {kinds[7], 1, 0},     {kinds[9], -3, 0}, {kinds[9], 3, 1}};
-  for (int i = 0; i < 7; i++) {
+  } corners[] = {{kinds[0], 0, 0.01f}, {kinds[2], 0, 0}, {kinds[2], 6, 0},  {kinds[7], 0, 0}, {kinds[7], 1, 0},
+                 {kinds[9], -3, 0},    {kinds[9], 3, 1}, {kinds[13], 0, 1}, {kinds[15], 0, 1}};
+  for (int i = 0; i < 9; i++) {
     cvy_activation_params p = corners[i].p;
     cvy_activation *op;
     float kept[16], dy[16];
@@ -99,13 +108,16 @@ CHECK_TEST(arguments) {
     cvy_activation_params p;
     const char *text;
   } bad[] = {{{.kind = CVY_ACTIVATION_RELU, .c = 3, .pitch = 16}, "eltwise"},
-             {{.kind = (cvy_activation_kind)10, .c = 3, .pitch = 16}, "no kind 10"},
+             {{.kind = (cvy_activation_kind)15, .c = 3, .pitch = 16}, "no kind 15"},
              {{.kind = CVY_ACTIVATION_CLIP, .a = 2, .b = 1, .c = 3, .pitch = 16}, "2 and 1"},
              {{.kind = CVY_ACTIVATION_CLIP, .a = NAN, .b = 1, .c = 3, .pitch = 16}, "clip"},
              {{.kind = CVY_ACTIVATION_LEAKY_RELU, .a = INFINITY, .c = 3, .pitch = 16}, "finite"},
+             {{.kind = CVY_ACTIVATION_ELU, .a = 1, .c = 3, .pitch = 16}, "the second above"},
+             {{.kind = CVY_ACTIVATION_CELU, .c = 3, .pitch = 16}, "the first must be above 0"},
+             {{.kind = CVY_ACTIVATION_SOFTPLUS, .a = -1, .c = 3, .pitch = 16}, "the first must be above 0"},
              {{.kind = CVY_ACTIVATION_TANH, .c = 17, .pitch = 16}, "17 channels"},
              {{.kind = CVY_ACTIVATION_TANH, .c = 3, .pitch = 4}, "pitch 4"}};
-  for (int i = 0; i < 7; i++) {
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     check_fails(cvy_activation_create(d->cl, &bad[i].p, &op), CVY_E_ARGUMENT, bad[i].text);
     assert_null(op);
   }

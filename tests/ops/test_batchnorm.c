@@ -3,6 +3,8 @@
 #include <float.h>
 #include <math.h>
 
+#include "src/cl/dry_run.h"
+#include "src/ops/tune/rates.h"
 #include "src/ref/cases.h"
 #include "src/ref/ref.h"
 #include "tests/support/check.h"
@@ -302,10 +304,109 @@ static void test_arguments(check_device *d) {
   cvy_batchnorm_destroy(&op);
 }
 
+/* Runs backward on values that r draws; *out gets dx, dresidual, dgamma and dbeta. r NULL: a dry run without values. */
+static void run_backward(check_device *d, case_rng *r, const cvy_batchnorm_params *p, int group, bool add, float *out) {
+  enum { X, Y, DY, GAMMA, BETA, SAVED, DX, DRESIDUAL, DGAMMA, DBETA, BUFFERS };
+  cvy_batchnorm *op;
+  check_ok(cvy_batchnorm_create(d->cl, p, &op));
+  const size_t image = cvy_shape_elems(&p->x) * (size_t)p->n_max, pitch = (size_t)p->x.pitch;
+  const size_t sizes[BUFFERS] = {image, image, image, pitch, pitch, cvy_batchnorm_saved_bytes(p, group) / sizeof(float),
+                                 image, image, pitch, pitch};
+  cvy_buffer *b[BUFFERS], *workspace;
+  float *const values = r ? check_floats(d, image > sizes[SAVED] ? image : sizes[SAVED]) : NULL;
+  check_ok(cvy_buffer_create(d->cl, cvy_batchnorm_workspace_bytes(op), &workspace));
+  for (int i = 0; i < BUFFERS; i++) {
+    check_ok(cvy_buffer_create(d->cl, sizes[i] * sizeof(float), &b[i]));
+    if (!r) continue;
+    case_fill(r, values, sizes[i], CASE_FILL_NORMAL);
+    check_ok(cvy_buffer_write(d->queue, b[i], 0, sizes[i] * sizeof(float), values, NULL, NULL));
+  }
+  check_ok(cvy_batchnorm_backward(op, d->queue,
+                                  &(cvy_batchnorm_backward_args){.n = p->n_max,
+                                                                 .group_size = group,
+                                                                 .x = b[X],
+                                                                 .y = b[Y],
+                                                                 .dy = b[DY],
+                                                                 .gamma = b[GAMMA],
+                                                                 .beta = b[BETA],
+                                                                 .saved = b[SAVED],
+                                                                 .dx = b[DX],
+                                                                 .dresidual = p->residual ? b[DRESIDUAL] : NULL,
+                                                                 .accumulate_dresidual = add,
+                                                                 .dgamma = b[DGAMMA],
+                                                                 .dbeta = b[DBETA],
+                                                                 .accumulate = add,
+                                                                 .workspace = workspace}));
+  for (int i = DX; r && i < BUFFERS; out += sizes[i++])
+    check_ok(cvy_buffer_read(d->queue, b[i], 0, sizes[i] * sizeof(float), out, NULL, NULL));
+  for (int i = 0; i < BUFFERS; i++) cvy_buffer_destroy(&b[i]);
+  cvy_buffer_destroy(&workspace);
+  cvy_batchnorm_destroy(&op);
+}
+
+/* Backward in two launches makes the bits of backward in three: it is planned by the time of a launch. */
+static void test_two_launches(check_device *d) {
+  static const struct {
+    int n, h, w, c, pitch, group;
+    bool residual, add;
+  } cases[] = {{5, 14, 14, 64, 64, 0, false, false},
+               {7, 9, 5, 20, 20, 2, true, true},
+               {40, 13, 11, 128, 128, 0, true, false},
+               {6, 3, 3, 7, 7, 4, false, true},
+               {3, 40, 41, 16, 16, 0, true, true}};
+  if (d->cpu_shaped) return;
+  for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
+    if (!check_case(d, "launches number=%d", i) || (getenv("CVY_TEST_OCLGRIND") && i != 1)) continue;
+    const cvy_batchnorm_params p = {.n_max = cases[i].n,
+                                    .x = {cases[i].h, cases[i].w, cases[i].c, cases[i].pitch},
+                                    .eps = 1e-5f,
+                                    .relu = i % 2 == 0,
+                                    .residual = cases[i].residual};
+    const size_t floats = 2 * cvy_shape_elems(&p.x) * (size_t)p.n_max + 2 * (size_t)p.x.pitch;
+    const cvy_device_rates rates = cvy_rates_of(d->cl);
+    float *out[2];
+    for (int way = 0; way < 2; way++) {
+      case_rng r = check_rng_make(d, 8000 + i);
+      cvy_device_get_rates(d->cl)->launch_s = way ? 1 : 0;
+      out[way] = check_floats(d, floats);
+      run_backward(d, &r, &p, cases[i].group, cases[i].add, out[way]);
+    }
+    *cvy_device_get_rates(d->cl) = rates;
+    if (memcmp(out[0], out[1], floats * sizeof(float)) != 0) check_fail(d, "three launches and two give other bits");
+    check_case_end(d);
+  }
+}
+
+/* Launches of backward on a large card: two where the parts' sums are read in less time than a launch takes. */
+static void test_planned(check_device *d) {
+  static const struct {
+    int n, size, c, launches;
+    double launch_s;
+  } cases[] = {{256, 28, 64, 2, 4e-6}, {256, 4, 512, 2, 4e-6}, {256, 28, 16, 3, 1e-6}, {256, 28, 64, 3, 0}};
+  cvy_device *card;
+  if (!check_case(d, "planned")) return;
+  check_ok(cvy_device_open_dry_run(cvy_known_device_find("h200"), &card));
+  for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
+    const cvy_batchnorm_params p = {
+        .n_max = cases[i].n, .x = {cases[i].size, cases[i].size, cases[i].c, cases[i].c}, .eps = 1e-5f, .relu = true};
+    cvy_device_get_rates(card)->launch_s = cases[i].launch_s;
+    check_device on_card = *d;
+    on_card.cl = card, on_card.queue = cvy_device_compute_queue(card);
+    int n;
+    cvy_dry_run_clear(card, NULL);
+    run_backward(&on_card, NULL, &p, 0, false, NULL);
+    (void)cvy_dry_run_launches(card, &n);
+    if (n != cases[i].launches) check_fail(d, "case %d: %d launches, expected %d", i, n, cases[i].launches);
+  }
+  cvy_device_close(&card);
+  check_case_end(d);
+}
+
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"shapes", test_shapes},       {"fixed", test_fixed},
                                      {"inference", test_inference}, {"digits", test_digits},
                                      {"constant", test_constant},   {"reference", test_reference},
-                                     {"arguments", test_arguments}};
+                                     {"arguments", test_arguments}, {"two_launches", test_two_launches},
+                                     {"planned", test_planned}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

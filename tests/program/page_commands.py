@@ -67,7 +67,7 @@ SUBSTITUTIONS = [
     ("0:0/1+1", "{parts}"),
     ("n64h28w28c64", "n2h28w28c64"),
     ("CVY_CL_DIR=cl", "CVY_CL_DIR={root}/cl"),
-    ("src/protocol/ledger.c", "{root}/src/protocol/ledger.c"),
+    ("src/protocol/gradient_sum.c", "{root}/src/protocol/gradient_sum.c"),
     ("'0:0*16'", "'0:0*16' --model lenet"),
     ("--max-steps 10", "--max-steps 2"),
 ]
@@ -245,6 +245,8 @@ BLOCKS = {
     "cvy_net *net = resnet18(10);": BY_INSTALL,
     "cvy_model *model;": BY_INSTALL,
     "import convoy": BY_PAGE,
+    "model = convoy.from_torch(": "the test python_torch_use does it with another network",
+    "from sklearn.model_selection import cross_val_score": "the test python_classifier does it with other data",
     "node 0 node 1 node 2": "a drawing",
     "caller worker 0 worker 1 exchange thread watchdog": "a drawing",
     "device 0 device 1 file: function": "a drawing",

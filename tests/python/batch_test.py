@@ -236,6 +236,21 @@ def test_names(folder):
     raises(convoy.ClosedError, "closed", model.parameter, "9.bias")
 
 
+def test_batch_networks(folder):
+    """A network of convoy.nn on batches: its weights are those that a file has, and the run's page and curves are there."""
+    net = convoy.nn.Sequential(convoy.nn.Conv2d(4, 3, padding=1), convoy.nn.ReLU(), convoy.nn.Flatten(), convoy.nn.Linear(10))
+    x, y = images_of()
+    page = os.path.join(folder, "r.html")
+    with convoy.Trainer(net, devices="0:0", batch=64, lr=0.05, classes=10) as run:
+        result = run.fit(in_batches(x, y), epochs=2, quiet=True)
+        assert result.steps == 10 and run.history.steps["loss"][-1] < run.history.steps["loss"][0], run.history.steps["loss"]
+        run.report(page)
+        assert result.labels[0] in run._repr_html_()
+    with open(page, encoding="utf-8") as f:
+        text = f.read()
+    assert "Sequential" in text and result.labels[0] in text
+
+
 def test_torch_batches(folder):
     """A DataLoader's batches, and tensors as values."""
     try:

@@ -160,7 +160,7 @@ static void near_corners(step *s, const cvy_layer *l, size_t n, const double *x,
   for (size_t i = 0; i < n && l->kind == CVY_LAYER_RELU; i++) near_corner(s, x[i], 0);
   if (l->kind != CVY_LAYER_ACTIVATION) return;
   for (size_t i = 0; i < n; i++) {
-    if (p->kind == CVY_ACTIVATION_LEAKY_RELU) near_corner(s, x[i], 0);
+    if (p->kind == CVY_ACTIVATION_LEAKY_RELU || p->kind == CVY_ACTIVATION_ELU) near_corner(s, x[i], 0);
     if (p->kind == CVY_ACTIVATION_CLIP) near_corner(s, x[i], a), near_corner(s, x[i], b);
     if (p->kind == CVY_ACTIVATION_HARD_SIGMOID) near_corner(s, a * x[i] + b, 0), near_corner(s, a * x[i] + b, 1);
     if (p->kind == CVY_ACTIVATION_HARD_SWISH) near_corner(s, x[i], -3), near_corner(s, x[i], 3);
@@ -211,6 +211,16 @@ static void forward_layer(step *s, int i, bool training) {
       if (training) drop(s, i, x, y);
       else memcpy(y, x, node_elems(s, i) * sizeof *y);
       break;
+    case CVY_LAYER_RESAMPLE: {
+      const cvy_resample_params p = cvy_layer_resample(s->net, l, s->n);
+      ref_resample(&p, s->n, x, y, NULL);
+      break;
+    }
+    case CVY_LAYER_GROUPNORM: {
+      const cvy_groupnorm_params p = cvy_layer_groupnorm(l, s->n);
+      ref_groupnorm(&p, p.n_max, x, w, b, y, NULL);
+      break;
+    }
     case CVY_LAYER_SOFTMAX: ref_softmax(s->n * l->shape.h * l->shape.w, l->shape.c, x, y); break;
     case CVY_LAYER_INPUT: break;
   }
@@ -242,6 +252,16 @@ static void backward_norm(step *s, const cvy_layer *l, const double *y, const do
   }
 }
 
+static void backward_groupnorm(step *s, const cvy_layer *l, const double *dy, double *dx) {
+  const cvy_groupnorm_params p = cvy_layer_groupnorm(l, s->n);
+  const size_t channels = (size_t)l->shape.c;
+  double *const unused = check_doubles(s->d, channels), *const mag = check_doubles(s->d, 2 * channels);
+  ref_groupnorm_backward(&p, p.n_max, s->value[l->input[0]], dy, s->weight[l->param[0]], dx, s->dweight[l->param[0]],
+                         l->param[1] >= 0 ? s->dweight[l->param[1]] : unused, mag);
+  for (int k = 0; k < 2; k++)
+    if (l->param[k] >= 0) memcpy(s->mag[l->param[k]], mag + (size_t)k * channels, channels * sizeof *mag);
+}
+
 static void backward_layer(step *s, int i) {
   const cvy_layer *const l = &s->net->layers[i];
   const double *const dy = s->gradient[i], *const x = s->value[l->input[0]], *const y = s->value[i];
@@ -268,6 +288,12 @@ static void backward_layer(step *s, int i) {
     case CVY_LAYER_SLICE:
     case CVY_LAYER_SHUFFLE: move_channels(s, i, NULL, dy); return;
     case CVY_LAYER_DROPOUT: drop(s, i, dy, dx); break;
+    case CVY_LAYER_RESAMPLE: {
+      const cvy_resample_params p = cvy_layer_resample(s->net, l, s->n);
+      ref_resample_backward(&p, s->n, dy, dx, NULL);
+      break;
+    }
+    case CVY_LAYER_GROUPNORM: backward_groupnorm(s, l, dy, dx); break;
     case CVY_LAYER_SOFTMAX: ref_softmax_backward(s->n * l->shape.h * l->shape.w, l->shape.c, y, dy, dx); break;
     case CVY_LAYER_INPUT: break;
   }

@@ -63,9 +63,13 @@ static int random_norm(random_net *g, int a) {
 }
 
 static int random_activation(random_net *g, int a) {
-  const cvy_activation_kind kind = (cvy_activation_kind)case_int(&g->r, 0, (int)CVY_ACTIVATION_GELU_TANH);
+  const cvy_activation_kind kind = (cvy_activation_kind)case_int(&g->r, 0, (int)CVY_ACTIVATION_SWISH);
   const bool leaky = kind == CVY_ACTIVATION_LEAKY_RELU, line = kind == CVY_ACTIVATION_HARD_SIGMOID;
-  const float p = leaky ? (case_int(&g->r, 0, 3) ? 0.1f : -0.5f) : line ? 0.25f : 0, q = line ? 0.5f : 1.5f;
+  const float p = leaky                        ? (case_int(&g->r, 0, 3) ? 0.1f : -0.5f)
+                  : line                       ? 0.25f
+                  : kind >= CVY_ACTIVATION_ELU ? 0.75f
+                                               : 0,
+              q = line ? 0.5f : 1.5f;
   return random_add(g, "act", cvy_net_activation(g->net, g->nodes[a], kind, p, q), a, -1);
 }
 
@@ -137,6 +141,20 @@ static int random_channels(random_net *g, int a) {
   return random_add(g, "slice", cvy_net_slice(g->net, g->nodes[a], first, count, step), a, -1);
 }
 
+/* Over groups of channels and all positions, or over the channels of each position. The tanh behind: a mean of all
+ * positions would take away what the normalisation leaves of one channel. */
+static int random_groupnorm(random_net *g, int a) {
+  int s[3];
+  char name[16];
+  random_shape(g, a, s);
+  snprintf(name, sizeof name, "g%d", g->names++);
+  cvy_groupnorm_spec spec = {.groups = case_int(&g->r, 1, s[0]), .by_position = case_int(&g->r, 0, 1), .eps = 0.1f};
+  while (s[0] % spec.groups || (spec.by_position && spec.groups > 1)) spec.groups--;
+  spec.no_bias = case_int(&g->r, 0, 3) == 0;
+  const int y = random_add(g, "groupnorm", cvy_net_groupnorm(g->net, g->nodes[a], name, &spec), a, -1);
+  return random_add(g, "tanh", cvy_net_activation(g->net, g->nodes[y], CVY_ACTIVATION_TANH, 0, 0), y, -1);
+}
+
 /* A factor or summand of one value per channel, of the node itself. */
 static int random_squeeze(random_net *g, int a) {
   const int s = random_add(g, "mean", cvy_net_global_avgpool(g->net, g->nodes[a]), a, -1);
@@ -146,7 +164,7 @@ static int random_squeeze(random_net *g, int a) {
 }
 
 static int random_step(random_net *g, int a) {
-  switch (case_int(&g->r, 0, 14)) {
+  switch (case_int(&g->r, 0, 16)) {
     case 0:
     case 1:
     case 2: return random_conv(g, a);
@@ -161,6 +179,12 @@ static int random_step(random_net *g, int a) {
     case 11: return random_concat(g, a);
     case 12: return random_squeeze(g, a);
     case 13: return random_channels(g, a);
+    case 14: return random_groupnorm(g, a);
+    case 15:
+      return random_add(g, "resample",
+                        cvy_net_resample(g->net, g->nodes[a], case_int(&g->r, 1, 8), case_int(&g->r, 1, 8),
+                                         (cvy_resample_kind)case_int(&g->r, 0, 2)),
+                        a, -1);
     default: return random_add(g, "drop", cvy_net_dropout(g->net, g->nodes[a], 0.25f), a, -1);
   }
 }

@@ -211,6 +211,27 @@ static cvy_node small_dropout(cvy_net *n, cvy_node x) {
   return cvy_net_add(n, small_conv(n, x, "d"), y);
 }
 
+/* As in convnext: each position over its channels; groups of channels; channels by themselves; the last value is read
+ * again, and one has no summand. (Without a ReLU behind, the mean of all pixels would be the same for all samples.) */
+static cvy_node small_groupnorm(cvy_net *n, cvy_node x) {
+  x = cvy_net_conv2d(n, x, "c", &(cvy_conv2d_spec){.filters = 20, .kernel = {3, 3}, .pad = {1, 1}});
+  cvy_node y = cvy_net_groupnorm(n, x, "rows", &(cvy_groupnorm_spec){.by_position = true, .eps = 1e-6f});
+  y = cvy_net_conv2d(n, y, "d", &(cvy_conv2d_spec){.filters = 20, .kernel = {1, 1}});
+  y = cvy_net_add(n, cvy_net_activation(n, y, CVY_ACTIVATION_GELU, 0, 0), x);
+  y = cvy_net_relu(n, cvy_net_groupnorm(n, y, "groups", &(cvy_groupnorm_spec){.groups = 5, .eps = 0.1f}));
+  y = cvy_net_groupnorm(n, small_conv(n, y, "e"), "instance", &(cvy_groupnorm_spec){.groups = 8, .no_bias = true});
+  return cvy_net_relu(n, cvy_net_add(n, cvy_net_groupnorm(n, y, "all", NULL), y));
+}
+
+/* As a U-Net: smaller, larger again, and joined with what was there before; of the input too. */
+static cvy_node small_resample(cvy_net *n, cvy_node x) {
+  const cvy_node a = cvy_net_resample(n, x, 6, 10, CVY_RESAMPLE_NEAREST), b = cvy_net_relu(n, small_conv(n, a, "a"));
+  const cvy_node c = small_conv(n, small_maxpool(n, b, 2, 0), "b");
+  const cvy_node d = cvy_net_resample(n, c, 6, 10, CVY_RESAMPLE_LINEAR),
+                 e = cvy_net_resample(n, c, 6, 10, CVY_RESAMPLE_LINEAR_CORNERS);
+  return cvy_net_relu(n, small_norm(n, small_conv(n, cvy_net_concat(n, (const cvy_node[]){b, d, e}, 3), "c"), "cn"));
+}
+
 typedef struct small_net {
   const char *name;
   cvy_node (*build)(cvy_net *net, cvy_node x);
@@ -241,6 +262,8 @@ static const small_net small_nets[] = {{"usual", small_usual, 10, 0},
                                        {"dense", small_dense, 18, 0},
                                        {"squeeze", small_squeeze, 12, 0},
                                        {"shifts", small_shifts, 13, 0},
+                                       {"groupnorm", small_groupnorm, 11, 0},
+                                       {"resample", small_resample, 12, 0},
                                        {"dropout", small_dropout, 9, 0}};
 enum { SMALL_NETS = sizeof small_nets / sizeof small_nets[0], SMALL_CLASSES = 3 };
 

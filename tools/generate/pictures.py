@@ -26,8 +26,8 @@ import picture_team
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FOLDER = os.path.join(ROOT, "doc", "pictures")
 LOG = os.path.join(FOLDER, "team.jsonl")
-CAUSE = ("Two cores of a CPU, each an OpenCL device. A test layer makes device 1 three times slower until its launch 5,000;",
-         "other programs run beside it. Shares follow the speeds that the run measures.")
+CAUSE = ("Two cores of a CPU, each an OpenCL device. A test layer makes device 1 three times slower until its launch 5,000.",
+         "Shares follow the speeds that the run measures.")
 MOST_BYTES = 250_000
 
 

@@ -17,7 +17,8 @@ void cvy_onnx_take_concat(state *im) {
   const size_t n = im->node->n_input;
   const int64_t axis = cvy_onnx_whole(im, "axis", INT64_MIN);
   cvy_node *const nodes = cvy_calloc(n, sizeof *nodes);
-  bool good = nodes != NULL, flat = false, last = false;
+  bool good = nodes != NULL, flat = false;
+  const value *const front = cvy_onnx_operand(im, 0);
   if (!nodes) im->status = CVY_E_MEMORY;
   for (size_t i = 0; i < n && good; i++) {
     const value *const x = cvy_onnx_samples(im, i);
@@ -25,16 +26,16 @@ void cvy_onnx_take_concat(state *im) {
     good = x != NULL;
     if (!good) break;
     cvy_onnx_shape_of(im, x, shape);
-    if (i == 0) flat = x->flat, last = x->last;
-    if (x->flat != flat || x->last != last || (flat && (shape[1] > 1 || shape[2] > 1)) ||
-        !cvy_onnx_along_channels(x, axis))
+    if (i == 0) flat = x->flat;
+    if (x->flat != flat || x->last != front->last || x->tokens != front->tokens ||
+        (flat && (shape[1] > 1 || shape[2] > 1)) || !cvy_onnx_along_channels(x, axis))
       good = cvy_onnx_refuse(im,
                              "it joins tensors by something else than their channels (axis %" PRId64
                              "); expected axis %d of equal numbers and orders of dimensions",
                              axis, cvy_onnx_channel_axis(x));
     nodes[i] = x->node;
   }
-  im->last = last;
+  if (good) cvy_onnx_keep_order(im, front);
   if (good) cvy_onnx_make(im, cvy_net_concat(im->net, nodes, (int)n), flat);
   cvy_free(nodes);
 }
@@ -64,6 +65,7 @@ static int list_of(state *im, size_t i, const char *what, int64_t list[MOST]) {
 static int size_of(const value *x, const int shape[3], int axis) {
   if (axis == 0) return 0;
   if (axis == cvy_onnx_channel_axis(x)) return shape[0];
+  if (x->tokens) return shape[1] * shape[2];
   return shape[(x->last ? axis : axis - 1) == 1 ? 1 : 2];
 }
 
@@ -83,7 +85,7 @@ void cvy_onnx_take_slice(state *im) {
   }
   int count = shape[0];
   for (int i = 0; i < n; i++) {
-    const int axis = cvy_onnx_axis(n_axes ? axes[i] : i, x->flat ? 2 : 4), channels = cvy_onnx_channel_axis(x);
+    const int axis = cvy_onnx_axis(n_axes ? axes[i] : i, cvy_onnx_rank(x)), channels = cvy_onnx_channel_axis(x);
     const int64_t by = n_steps ? steps[i] : 1;
     const int size = axis > 0 ? size_of(x, shape, axis) : 0;
     const int64_t from = size ? cvy_onnx_place(starts[i], size) : starts[i],
@@ -98,7 +100,7 @@ void cvy_onnx_take_slice(state *im) {
       return;
     }
   }
-  im->last = x->last;
+  cvy_onnx_keep_order(im, x);
   if (count == shape[0] && step == 1) cvy_onnx_same_as(im, x);
   else cvy_onnx_make(im, cvy_net_slice(im->net, x->node, first, count, step), x->flat);
 }
@@ -140,7 +142,7 @@ void cvy_onnx_take_split(state *im) {
   }
   if (parts > MOST) sizes = cvy_calloc(parts, sizeof *sizes);
   if (!sizes) im->status = CVY_E_MEMORY;
-  im->last = x->last;
+  cvy_onnx_keep_order(im, x);
   const cvy_node node = x->node;
   const bool flat = x->flat, good = sizes && find_sizes(im, shape[0], sizes);
   int64_t first = 0;
@@ -161,36 +163,48 @@ static bool is_samples(const state *im, int64_t dim, int *open) {
   return dim == 0 || dim == CVY_ONNX_BATCH || is_size(dim, im->samples ? im->samples : 1, open);
 }
 
+/* Groups of channels back to pictures; true: taken, or refused. */
+static bool shape_pictures(state *im, const value *x, const int64_t *dims, int n) {
+  int shape[3], open = 0;
+  cvy_onnx_shape_of(im, x, shape);
+  if (n != 4 || !is_samples(im, dims[0], &open) || !is_size(dims[1], shape[0], &open) ||
+      !is_size(dims[2], shape[1], &open) || !is_size(dims[3], shape[2], &open) || open > 1)
+    return !cvy_onnx_refuse(im, "it shapes groups of channels as something else than (samples, %d, %d, %d)", shape[0],
+                            shape[1], shape[2]);
+  im->last = im->tokens = false;
+  const cvy_node node = x->node;
+  cvy_onnx_make(im, x->swapped ? cvy_net_shuffle(im->net, node, x->groups) : node, false);
+  return true;
+}
+
 bool cvy_onnx_shape_groups(state *im, const value *s) {
   int64_t dims[MOST];
   int shape[3], open = 0;
   const value *x = cvy_onnx_operand(im, 0);
   const int n = cvy_onnx_wholes_of(s, dims);
   value *const out = cvy_onnx_output(im);
-  if (!x || !out || x->last || (x->kind != CVY_ONNX_GROUPS && (n != 5 || x->flat || !cvy_onnx_of_samples(x))))
+  if (!x || !out) return false;
+  if (x->kind == CVY_ONNX_GROUPS) return shape_pictures(im, x, dims, n);
+  if ((n != 5 && n != 3) || !cvy_onnx_of_samples(x) || x->last || x->flat || x->tokens) return false;
+  cvy_onnx_shape_of(im, x, shape);
+  const int pixels = shape[1] * shape[2];
+  const int64_t groups = dims[1] > 0 ? dims[1] : n == 5 && dims[2] > 0 ? shape[0] / dims[2] : 0;
+  if (n == 3 && groups == shape[0]) return false; /* rows and columns as one dimension */
+  if (groups < 1 || groups > shape[0] || shape[0] % groups != 0 || !is_samples(im, dims[0], &open) ||
+      !is_size(dims[1], groups, &open))
     return false;
-  if (x->kind == CVY_ONNX_GROUPS) { /* back to pictures */
-    cvy_onnx_shape_of(im, x, shape);
-    if (n != 4 || !is_samples(im, dims[0], &open) || !is_size(dims[1], shape[0], &open) ||
-        !is_size(dims[2], shape[1], &open) || !is_size(dims[3], shape[2], &open) || open > 1)
-      return !cvy_onnx_refuse(im, "it shapes groups of channels as something else than (samples, %d, %d, %d)", shape[0],
-                              shape[1], shape[2]);
-    im->last = false;
-    const cvy_node node = x->node;
-    cvy_onnx_make(im, x->swapped ? cvy_net_shuffle(im->net, node, x->groups) : node, false);
-    return true;
-  }
+  const int64_t each = shape[0] / groups;
+  if (n == 3
+          ? !is_size(dims[2], each * pixels, &open)
+          : !is_size(dims[2], each, &open) || !is_size(dims[3], shape[1], &open) || !is_size(dims[4], shape[2], &open))
+    return false;
+  if (open > 1) return false;
   x = cvy_onnx_samples(im, 0);
   if (!x) return true;
-  cvy_onnx_shape_of(im, x, shape);
-  const int64_t groups = dims[1] > 0 ? dims[1] : dims[2] > 0 ? shape[0] / dims[2] : 0;
-  if (groups < 1 || groups > shape[0] || shape[0] % groups != 0 || !is_samples(im, dims[0], &open) ||
-      !is_size(dims[1], groups, &open) || !is_size(dims[2], shape[0] / groups, &open) ||
-      !is_size(dims[3], shape[1], &open) || !is_size(dims[4], shape[2], &open) || open > 1)
-    return false;
   cvy_onnx_same_as(im, x);
   out->kind = CVY_ONNX_GROUPS;
   out->groups = (int)groups;
+  out->in_rows = n == 3;
   out->swapped = false;
   return true;
 }
@@ -200,7 +214,7 @@ bool cvy_onnx_swap_groups(state *im, const int64_t *perm, int n) {
   const value *const x = cvy_onnx_operand(im, 0);
   value *const out = cvy_onnx_output(im);
   if (!x || !out || x->kind != CVY_ONNX_GROUPS) return false;
-  const bool swaps = n == 5 && !memcmp(perm, swap, sizeof swap);
+  const bool swaps = n == 5 && !x->in_rows && !memcmp(perm, swap, sizeof swap);
   if (!swaps && !(n == 5 && !memcmp(perm, as_it_is, sizeof as_it_is)))
     return !cvy_onnx_refuse(im, "it turns groups of channels in another way than a channel shuffle (0, 2, 1, 3, 4)");
   cvy_onnx_same_as(im, x);

@@ -6,6 +6,7 @@
 
 #include <onnx.pb-c.h>
 
+#include "src/onnx/onnx_array.h"
 #include "src/onnx/onnx_node.h"
 #include "src/onnx/onnx_parameters.h"
 #include "src/onnx/operators/onnx_rows.h"
@@ -35,7 +36,7 @@ bool cvy_onnx_compute_reshape(state *im) {
   size_t elems;
   int rank, open = -1;
   const value *const x = cvy_onnx_operand(im, 0), *const s = cvy_onnx_operand(im, 1);
-  if (cvy_onnx_reshape_whole(im)) return true;
+  if (cvy_onnx_reshape_array(im)) return true;
   const int64_t *const from = plain_dims(im, &rank);
   if (!from) return true;
   const int n = cvy_onnx_wholes_of(s, dims);
@@ -57,6 +58,7 @@ bool cvy_onnx_compute_reshape(state *im) {
 bool cvy_onnx_compute_flatten(state *im) {
   int64_t dims[2] = {1, 1};
   int rank;
+  if (cvy_onnx_flatten_array(im)) return true;
   const int64_t *const from = plain_dims(im, &rank), given = cvy_onnx_whole(im, "axis", 1);
   if (!from) return true;
   const int axis = given == rank ? rank : cvy_onnx_axis(given, rank);
@@ -71,10 +73,7 @@ bool cvy_onnx_compute_squeeze(state *im) {
   bool away[MOST] = {false};
   int rank, left = 0;
   const value *const x = cvy_onnx_operand(im, 0);
-  if (x->kind == CVY_ONNX_WHOLE) {
-    cvy_onnx_same_as(im, x);
-    return true;
-  }
+  if (cvy_onnx_squeeze_array(im)) return true;
   const int64_t *const from = plain_dims(im, &rank);
   if (!from) return true;
   const bool all = !cvy_onnx_has_input(im, 1) && !cvy_onnx_attribute(im->node, "axes");
@@ -98,12 +97,7 @@ bool cvy_onnx_compute_unsqueeze(state *im) {
   bool added[MOST] = {false};
   int before;
   const value *const x = cvy_onnx_operand(im, 0);
-  const int wholes = cvy_onnx_wholes_of(x, axes);
-  if (wholes >= 0) {
-    if (wholes != 1) return !cvy_onnx_refuse(im, "it adds a dimension to something else than one whole number");
-    cvy_onnx_make_whole(im, axes, 1);
-    return true;
-  }
+  if (cvy_onnx_unsqueeze_array(im)) return true;
   const int64_t *const from = plain_dims(im, &before);
   if (!from) return true;
   const int n = cvy_onnx_axes(im, axes), rank = before + n;
@@ -124,8 +118,7 @@ bool cvy_onnx_compute_transpose(state *im) {
   int64_t perm[MOST], dims[MOST], last = -1;
   int rank;
   const value *const x = cvy_onnx_operand(im, 0);
-  if (cvy_onnx_transpose_whole(im, x)) return true;
-  if (x->kind != CVY_ONNX_TENSOR) return !cvy_onnx_refuse(im, "it turns whole numbers that are no matrix");
+  if (cvy_onnx_transpose_array(im)) return true;
   const int64_t *const from = cvy_onnx_dims_of(x, &rank);
   const int n = cvy_onnx_wholes(im, "perm", perm, MOST);
   bool good = rank <= MOST && (n == 0 || n == rank), seen[MOST] = {false}, in_order = !x->transposed;
@@ -162,20 +155,29 @@ bool cvy_onnx_compute_identity(state *im) {
   return true;
 }
 
+/* A tensor, or a whole number, several, a real one. */
 bool cvy_onnx_compute_constant(state *im) {
-  const Onnx__AttributeProto *const tensor = cvy_onnx_attribute(im->node, "value"), *const one = cvy_onnx_attribute(
-                                                                                        im->node, "value_int");
+  static const char *const names[] = {"value", "value_int", "value_ints", "value_float", "value_floats"};
+  const Onnx__AttributeProto *a = NULL;
   value *const out = cvy_onnx_output(im);
-  int64_t list[MOST];
-  if (tensor && tensor->t && out) {
+  for (size_t i = 0; i < sizeof names / sizeof *names && !a; i++) a = cvy_onnx_attribute(im->node, names[i]);
+  if (a && a->t && !strcmp(a->name, "value") && out) {
     out->kind = CVY_ONNX_TENSOR;
-    out->tensor = tensor->t;
+    out->tensor = a->t;
     out->by_node = true;
     out->title = out->name;
     return true;
   }
-  const int n = one && one->has_i ? 1 : cvy_onnx_wholes(im, "value_ints", list, MOST);
-  if (n <= 0) return !cvy_onnx_refuse(im, "it has no tensor and no whole numbers (value, value_int, value_ints)");
-  cvy_onnx_make_whole(im, one && one->has_i ? &one->i : list, n);
+  const bool real = a && (a->has_f || a->n_floats), one = a && (a->has_i || a->has_f);
+  const int64_t n = !a ? 0 : one ? 1 : (int64_t)(real ? a->n_floats : a->n_ints);
+  if (!a || n < 1 || !strcmp(a->name, "value"))
+    return !cvy_onnx_refuse(im,
+                            "it has no tensor and no numbers (value, value_int, value_ints, value_float, "
+                            "value_floats)");
+  cvy_onnx_array *const numbers = cvy_onnx_array_make(im, real ? CVY_ONNX_FLOATS : CVY_ONNX_WHOLES, one ? 0 : 1, &n);
+  for (int64_t i = 0; numbers && i < n; i++)
+    if (real) numbers->at[i].real = (double)(one ? a->f : a->floats[i]);
+    else numbers->at[i].whole = one ? a->i : a->ints[i];
+  if (numbers) cvy_onnx_array_give(im, numbers);
   return true;
 }

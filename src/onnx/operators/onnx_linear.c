@@ -38,7 +38,8 @@ static void add_linear(state *im, const value *x, value *w, bool by_rows, value 
                     outputs);
     return;
   }
-  if (inputs != (int64_t)shape[0] * shape[1] * shape[2] || !cvy_onnx_is_size(outputs, 1) ||
+  const bool each = !x->flat; /* of each pixel's channels: a convolution of 1x1 */
+  if (inputs != (int64_t)shape[0] * (each ? 1 : shape[1] * shape[2]) || !cvy_onnx_is_size(outputs, 1) ||
       (b && !one && !cvy_onnx_is_vector(b, outputs))) {
     cvy_onnx_refuse(im,
                     "its matrix takes %" PRId64 " values and gives %" PRId64 ", for %dx%dx%d values%s: they do not fit",
@@ -49,7 +50,7 @@ static void add_linear(state *im, const value *x, value *w, bool by_rows, value 
   cvy_onnx_weight *const matrix = cvy_onnx_take_weight(im, w, 1, layer, "weight", fixed);
   if (!matrix) return;
   matrix->transposed = !out_first;
-  if (x->last) memcpy(matrix->pixels, (const int[]){shape[1], shape[2], shape[0]}, sizeof matrix->pixels);
+  if (x->last && !each) memcpy(matrix->pixels, (const int[]){shape[1], shape[2], shape[0]}, sizeof matrix->pixels);
   if (b) {
     cvy_onnx_weight *const bias = cvy_onnx_take_weight(im, b, 2, layer, "bias", fixed_bias);
     if (!bias) return;
@@ -59,18 +60,24 @@ static void add_linear(state *im, const value *x, value *w, bool by_rows, value 
   if (put_back && !cvy_onnx_put_bias_back(im, layer, outputs)) return;
   cvy_node node = x->node;
   if (before != 1) node = cvy_onnx_multiply(im, node, before, layer);
-  const cvy_node linear = node = cvy_net_linear(im->net, node, layer, (int)outputs, !b && !put_back);
+  const bool no_bias = !b && !put_back, flat = x->flat;
+  if (each) {
+    cvy_onnx_keep_order(im, x);
+    node = cvy_net_conv2d(im->net, node, layer,
+                          &(cvy_conv2d_spec){.filters = (int)outputs, .kernel = {1, 1}, .no_bias = no_bias});
+  } else node = cvy_net_linear(im->net, node, layer, (int)outputs, no_bias);
+  const cvy_node linear = node;
   cvy_onnx_settle(im, linear, 0, w, CVY_ONNX_USE_FILTERS, fixed);
   if (b) cvy_onnx_settle(im, linear, 1, b, CVY_ONNX_USE_BETA, fixed_bias);
   if (behind != 1 && node > 0) node = cvy_onnx_multiply(im, node, behind, layer);
-  if (im->status == CVY_OK) cvy_onnx_make(im, node, true);
+  if (im->status == CVY_OK) cvy_onnx_make(im, node, flat);
 }
 
-/* Input i as what a linear layer takes. */
-static const value *rows(state *im, size_t i) {
+/* Input i as what a linear layer takes; by_pixel: or channels that are the last dimension. */
+static const value *rows(state *im, size_t i, bool by_pixel) {
   const value *const x = cvy_onnx_samples(im, i);
   int shape[3];
-  if (!x || x->flat) return x;
+  if (!x || x->flat || (by_pixel && x->last)) return x;
   cvy_onnx_shape_of(im, x, shape);
   cvy_onnx_refuse(im, "its input '%.100s' has four dimensions, %dx%dx%d per sample: expected a Flatten before it",
                   x->name, shape[0], shape[1], shape[2]);
@@ -91,7 +98,7 @@ void cvy_onnx_take_gemm(state *im) {
                     (double)alpha, (double)beta, rank_of(w));
     return;
   }
-  const value *const x = rows(im, 0);
+  const value *const x = rows(im, 0, false);
   if (!x) return;
   /* alpha x A + beta b = beta ((alpha / beta) x A + b) */
   const bool has_bias = b && beta != 0;
@@ -106,7 +113,7 @@ void cvy_onnx_take_matmul(state *im) {
     cvy_onnx_refuse(im, "its matrix '%.100s' has %d dimensions: expected 2", w->name, rank_of(w));
     return;
   }
-  const value *const x = rows(im, 0);
+  const value *const x = rows(im, 0, true);
   if (x) add_linear(im, x, w, false, NULL, 1, 1);
 }
 

@@ -7,6 +7,7 @@
 
 #include <onnx.pb-c.h>
 
+#include "src/onnx/onnx_array.h"
 #include "src/onnx/onnx_node.h"
 #include "src/onnx/operators/onnx_rows.h"
 
@@ -24,24 +25,30 @@ enum { MANY = -1, MOST_NUMBERS = 5 };
 
 typedef struct op {
   const char *name;
-  int least, most;            /* inputs; MANY: any number, none of which may be left out */
-  const char *attributes;     /* that ONNX gives it, a space between two */
-  order order;                /* of samples */
-  bool (*compute)(state *im); /* all inputs are known: tensors of the file, whole numbers; NULL: they cannot all be */
-  void (*take)(state *im);    /* an input is of samples; NULL: none can be */
-  bool parts;                 /* it has any number of outputs */
-  int since;                  /* the opset that has it first; 0: all that are read have it */
+  int least, most;        /* inputs; MANY: any number, none of which may be left out */
+  const char *attributes; /* that ONNX gives it, a space between two */
+  order order;            /* of samples */
+  bool (*compute)(
+      state *im);          /* all inputs are known: tensors of the file, computed numbers; NULL: they cannot all be */
+  void (*take)(state *im); /* an input is of samples; NULL: none can be */
+  bool parts;              /* it has any number of outputs */
+  int since;               /* the opset that has it first; 0: all that are read have it */
   /* Inputs that are tensors of the file, in words for messages; the first of them is the layer's weight. */
   const char *numbers[MOST_NUMBERS];
 } op;
 
 static const op ops[] = {
+    {"Abs", 1, 1, "", OWN, .compute = cvy_onnx_compute_arithmetic},
     {"Add", 2, 2, "", EACH, .compute = cvy_onnx_compute_arithmetic, .take = cvy_onnx_take_add},
+    {"And", 2, 2, "", OWN, .compute = cvy_onnx_compute_arithmetic},
     {"AveragePool", 1, 1, WINDOW " ceil_mode count_include_pad", FRONT, .take = cvy_onnx_take_avgpool},
     {"BatchNormalization", 5, 5, "epsilon momentum training_mode", FRONT, .take = cvy_onnx_take_batchnorm,
      .numbers = {[1] = "weight", [2] = "bias", [3] = "running_mean", [4] = "running_var"}},
     {"Cast", 1, 1, "saturate to", OWN, .compute = cvy_onnx_compute_cast, .take = cvy_onnx_take_cast},
-    {"Clip", 1, 3, "", EACH, .take = cvy_onnx_take_clip},
+    {"CastLike", 2, 2, "saturate", OWN, .compute = cvy_onnx_compute_cast_like, .take = cvy_onnx_take_cast, .since = 15},
+    {"Ceil", 1, 1, "", OWN, .compute = cvy_onnx_compute_arithmetic},
+    {"Celu", 1, 1, "alpha", EACH, .take = cvy_onnx_take_activation},
+    {"Clip", 1, 3, "", EACH, .compute = cvy_onnx_compute_clip, .take = cvy_onnx_take_clip},
     {"Concat", 1, MANY, "axis", OWN, .compute = cvy_onnx_compute_concat, .take = cvy_onnx_take_concat},
     {"Constant", 0, 0, "sparse_value value value_float value_floats value_int value_ints value_string value_strings",
      OWN, .compute = cvy_onnx_compute_constant},
@@ -50,38 +57,68 @@ static const op ops[] = {
      .numbers = {[1] = "the filters", [2] = "the bias"}},
     {"Div", 2, 2, "", EACH, .compute = cvy_onnx_compute_arithmetic, .take = cvy_onnx_take_difference},
     {"Dropout", 1, 3, "ratio seed", EACH, .take = cvy_onnx_take_dropout},
+    {"Elu", 1, 1, "alpha", EACH, .take = cvy_onnx_take_activation},
+    {"Equal", 2, 2, "", OWN, .compute = cvy_onnx_compute_arithmetic},
     {"Erf", 1, 1, "", EACH, .take = cvy_onnx_take_formula},
+    {"Expand", 2, 2, "", OWN, .compute = cvy_onnx_compute_expand},
     {"Flatten", 1, 1, "axis", OWN, .compute = cvy_onnx_compute_flatten, .take = cvy_onnx_take_flatten},
+    {"Floor", 1, 1, "", OWN, .compute = cvy_onnx_compute_arithmetic},
     {"Gather", 2, 2, "axis", OWN, .compute = cvy_onnx_compute_gather},
     {"Gelu", 1, 1, "approximate", EACH, .take = cvy_onnx_take_activation, .since = 20},
     {"Gemm", 2, 3, "alpha beta transA transB", OWN, .take = cvy_onnx_take_gemm,
      .numbers = {[1] = "the matrix", [2] = "the bias"}},
     {"GlobalAveragePool", 1, 1, "", FRONT, .take = cvy_onnx_take_global_avgpool},
+    {"GlobalMaxPool", 1, 1, "", FRONT, .take = cvy_onnx_take_global_maxpool},
+    {"Greater", 2, 2, "", OWN, .compute = cvy_onnx_compute_arithmetic},
+    {"GreaterOrEqual", 2, 2, "", OWN, .compute = cvy_onnx_compute_arithmetic},
     {"HardSigmoid", 1, 1, "alpha beta", EACH, .take = cvy_onnx_take_formula},
     {"HardSwish", 1, 1, "", EACH, .take = cvy_onnx_take_activation, .since = 14},
     {"Identity", 1, 1, "", OWN, .compute = cvy_onnx_compute_identity, .take = cvy_onnx_take_identity},
+    {"InstanceNormalization", 3, 3, "epsilon", FRONT, .take = cvy_onnx_take_instance_norm,
+     .numbers = {[1] = "the factors", [2] = "the summands"}},
+    {"LayerNormalization", 2, 3, "axis epsilon stash_type", OWN, .take = cvy_onnx_take_layer_norm, .since = 17,
+     .numbers = {[1] = "the factors", [2] = "the summands"}},
     {"LeakyRelu", 1, 1, "alpha", EACH, .take = cvy_onnx_take_activation},
+    {"Less", 2, 2, "", OWN, .compute = cvy_onnx_compute_arithmetic},
+    {"LessOrEqual", 2, 2, "", OWN, .compute = cvy_onnx_compute_arithmetic},
     {"LogSoftmax", 1, 1, "axis", OWN, .take = cvy_onnx_take_softmax},
     {"MatMul", 2, 2, "", OWN, .take = cvy_onnx_take_matmul, .numbers = {[1] = "the matrix"}},
+    {"Max", 1, MANY, "", OWN, .compute = cvy_onnx_compute_arithmetic},
     {"MaxPool", 1, 1, WINDOW " ceil_mode storage_order", FRONT, .take = cvy_onnx_take_maxpool},
+    {"Min", 1, MANY, "", OWN, .compute = cvy_onnx_compute_arithmetic},
+    {"Mish", 1, 1, "", EACH, .take = cvy_onnx_take_activation, .since = 18},
+    {"Mod", 2, 2, "fmod", OWN, .compute = cvy_onnx_compute_arithmetic},
     {"Mul", 2, 2, "", EACH, .compute = cvy_onnx_compute_arithmetic, .take = cvy_onnx_take_mul},
-    {"Neg", 1, 1, "", EACH, .take = cvy_onnx_take_formula},
+    {"Neg", 1, 1, "", EACH, .compute = cvy_onnx_compute_arithmetic, .take = cvy_onnx_take_formula},
+    {"Not", 1, 1, "", OWN, .compute = cvy_onnx_compute_arithmetic},
+    {"Or", 2, 2, "", OWN, .compute = cvy_onnx_compute_arithmetic},
     {"Pad", 2, 4, "mode", OWN, .take = cvy_onnx_take_pad},
-    {"Pow", 2, 2, "", EACH, .take = cvy_onnx_take_formula},
+    {"Pow", 2, 2, "", EACH, .compute = cvy_onnx_compute_arithmetic, .take = cvy_onnx_take_formula},
+    {"Range", 3, 3, "", OWN, .compute = cvy_onnx_compute_range},
+    {"ReduceMax", 1, 2, "axes keepdims noop_with_empty_axes", OWN, .take = cvy_onnx_take_mean},
     {"ReduceMean", 1, 2, "axes keepdims noop_with_empty_axes", OWN, .take = cvy_onnx_take_mean},
     {"Relu", 1, 1, "", EACH, .take = cvy_onnx_take_relu},
     {"Reshape", 2, 2, "allowzero", OWN, .compute = cvy_onnx_compute_reshape, .take = cvy_onnx_take_reshape},
+    {"Resize", 1, 4,
+     "antialias axes coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value "
+     "keep_aspect_ratio_policy mode nearest_mode",
+     EACH, .take = cvy_onnx_take_resize},
+    {"Selu", 1, 1, "alpha gamma", EACH, .take = cvy_onnx_take_selu},
     {"Shape", 1, 1, "end start", OWN, .compute = cvy_onnx_compute_shape, .take = cvy_onnx_take_shape},
     {"Sigmoid", 1, 1, "", EACH, .take = cvy_onnx_take_formula},
+    {"Size", 1, 1, "", OWN, .compute = cvy_onnx_compute_shape, .take = cvy_onnx_take_shape},
     {"Slice", 3, 5, "", OWN, .compute = cvy_onnx_compute_slice, .take = cvy_onnx_take_slice},
     {"Softmax", 1, 1, "axis", OWN, .take = cvy_onnx_take_softmax},
+    {"Softplus", 1, 1, "", EACH, .take = cvy_onnx_take_formula},
     {"Split", 1, 2, "axis num_outputs split", OWN, .take = cvy_onnx_take_split, .parts = true},
+    {"Sqrt", 1, 1, "", OWN, .compute = cvy_onnx_compute_arithmetic},
     {"Squeeze", 1, 2, "axes", OWN, .compute = cvy_onnx_compute_squeeze, .take = cvy_onnx_take_squeeze},
     {"Sub", 2, 2, "", EACH, .compute = cvy_onnx_compute_arithmetic, .take = cvy_onnx_take_difference},
     {"Sum", 1, MANY, "", EACH, .take = cvy_onnx_take_sum},
     {"Tanh", 1, 1, "", EACH, .take = cvy_onnx_take_formula},
     {"Transpose", 1, 1, "perm", OWN, .compute = cvy_onnx_compute_transpose, .take = cvy_onnx_take_transpose},
     {"Unsqueeze", 1, 2, "axes", OWN, .compute = cvy_onnx_compute_unsqueeze},
+    {"Where", 3, 3, "", OWN, .compute = cvy_onnx_compute_where},
 };
 
 static const op *row_of(const cvy_onnx_node *n) {
@@ -149,6 +186,7 @@ static bool find_order(state *im, order order) {
                              v->last ? v->name : first->name, v->last ? first->name : v->name);
   }
   im->last = order == EACH && first && first->last;
+  im->tokens = order != OWN && first && first->tokens;
   return true;
 }
 
@@ -156,7 +194,7 @@ static bool are_known(const state *im, const cvy_onnx_node *n) {
   bool known = true;
   for (size_t i = 0; known && i < n->n_input; i++) {
     const value *const v = *n->input[i] ? cvy_onnx_find(im, n->input[i]) : NULL;
-    known = v ? v->kind == CVY_ONNX_TENSOR || v->kind == CVY_ONNX_WHOLE : !*n->input[i];
+    known = v ? v->kind == CVY_ONNX_TENSOR || v->kind == CVY_ONNX_ARRAY : !*n->input[i];
   }
   return known;
 }
@@ -174,8 +212,14 @@ static void refuse_samples(state *im) {
     if (!v && cvy_onnx_has_input(im, i)) return; /* refused, or what it depends on was */
     if (v && v->kind == CVY_ONNX_NODE && !samples) samples = v;
   }
-  cvy_onnx_refuse(im, "its input '%.100s' is computed from the pictures: expected tensors of the file and shapes alone",
-                  samples ? samples->name : "");
+  if (samples)
+    cvy_onnx_refuse(im,
+                    "its input '%.100s' is computed from the pictures: expected tensors of the file and shapes alone",
+                    samples->name);
+  else
+    cvy_onnx_refuse(im,
+                    "an input is a parameter, or has more than %d numbers: expected known ones that are not trained",
+                    CVY_ONNX_ARRAY_MOST);
 }
 
 void cvy_onnx_take_node(state *im) {

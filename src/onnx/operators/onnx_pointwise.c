@@ -16,7 +16,7 @@ static bool pair(state *im, const value **a, const value **b) {
   if (!*a || !*b) return false; /* refused, or what it depends on was */
   *a = cvy_onnx_samples(im, 0), *b = cvy_onnx_samples(im, 1);
   if (!*a || !*b) return false;
-  if ((*a)->flat == (*b)->flat) return true;
+  if (cvy_onnx_rank(*a) == cvy_onnx_rank(*b)) return true;
   return cvy_onnx_refuse(im,
                          "its inputs '%.100s' and '%.100s' have different numbers of dimensions; expected equal ones",
                          (*a)->name, (*b)->name);
@@ -43,7 +43,7 @@ void cvy_onnx_take_sum(state *im) {
   for (size_t i = 1; first && i < im->node->n_input; i++) {
     const value *const x = cvy_onnx_samples(im, i);
     if (!x) return;
-    if (x->flat != first->flat) {
+    if (cvy_onnx_rank(x) != cvy_onnx_rank(first)) {
       cvy_onnx_refuse(im, "its inputs have different numbers of dimensions; expected equal ones");
       return;
     }
@@ -67,9 +67,17 @@ void cvy_onnx_take_formula(state *im) {
   cvy_onnx_refuse(im, "only supported as a step of an activation: of one tensor of samples and single numbers");
 }
 
-/* Sub and Div: of two layers there is none. */
+/* Sub and Div. A difference of two layers is a sum with the second one's negative; a quotient is no layer. */
 void cvy_onnx_take_difference(state *im) {
-  if (!cvy_onnx_try_channels(im)) cvy_onnx_take_formula(im);
+  const value *a = cvy_onnx_operand(im, 0), *b = cvy_onnx_operand(im, 1);
+  if (cvy_onnx_try_channels(im) || cvy_onnx_try_formula(im)) return;
+  if (strcmp(im->node->op_type, "Sub") || !a || !b || !cvy_onnx_of_samples(a) || !cvy_onnx_of_samples(b)) {
+    cvy_onnx_take_formula(im);
+    return;
+  }
+  if (!pair(im, &a, &b)) return;
+  const cvy_node first = a->node, negative = cvy_onnx_line(im, b->node, -1, 0, cvy_onnx_node_name(im->node));
+  if (im->status == CVY_OK) cvy_onnx_make(im, cvy_net_add(im->net, first, negative), a->flat);
 }
 
 void cvy_onnx_take_relu(state *im) {
@@ -85,7 +93,10 @@ void cvy_onnx_take_activation(state *im) {
     float a, b; /* where the file does not say them */
   } kinds[] = {{"Gelu", CVY_ACTIVATION_GELU, 0, 0},
                {"HardSwish", CVY_ACTIVATION_HARD_SWISH, 0, 0},
-               {"LeakyRelu", CVY_ACTIVATION_LEAKY_RELU, 0.01f, 0}};
+               {"LeakyRelu", CVY_ACTIVATION_LEAKY_RELU, 0.01f, 0},
+               {"Elu", CVY_ACTIVATION_ELU, 1, 1},
+               {"Celu", CVY_ACTIVATION_CELU, 1, 0},
+               {"Mish", CVY_ACTIVATION_MISH, 0, 0}};
   const value *const x = cvy_onnx_samples(im, 0);
   if (!x) return;
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -96,6 +107,13 @@ void cvy_onnx_take_activation(state *im) {
                                      cvy_onnx_real(im, "alpha", kinds[i].a), cvy_onnx_real(im, "beta", kinds[i].b)),
                   x->flat);
   }
+}
+
+/* gamma * (x > 0 ? x : alpha * (exp(x) - 1)) */
+void cvy_onnx_take_selu(state *im) {
+  const value *const x = cvy_onnx_samples(im, 0);
+  const float alpha = cvy_onnx_real(im, "alpha", 1.67326319f), gamma = cvy_onnx_real(im, "gamma", 1.05070102f);
+  if (x) cvy_onnx_make(im, cvy_net_activation(im->net, x->node, CVY_ACTIVATION_ELU, gamma * alpha, gamma), x->flat);
 }
 
 void cvy_onnx_take_clip(state *im) {

@@ -6,7 +6,7 @@
 
 #include "src/onnx/onnx_values.h"
 
-/* ---- all inputs are known, tensors of the file or whole numbers; false: only a function of samples refuses it ---- */
+/* ---- all inputs are known, tensors of the file or computed; false: only a function of samples refuses it ---- */
 
 /* [onnx_known.c] tensors */
 bool cvy_onnx_compute_constant(cvy_onnx_import_state *im);
@@ -17,19 +17,29 @@ bool cvy_onnx_compute_squeeze(cvy_onnx_import_state *im);
 bool cvy_onnx_compute_transpose(cvy_onnx_import_state *im);
 bool cvy_onnx_compute_unsqueeze(cvy_onnx_import_state *im);
 
-/* [onnx_whole.c] whole numbers */
-bool cvy_onnx_compute_arithmetic(cvy_onnx_import_state *im); /* Add, Div, Mul, Sub */
+/* [onnx_arithmetic.c] computed numbers, each by itself */
+bool cvy_onnx_compute_arithmetic(cvy_onnx_import_state *im); /* Add to Sqrt, And to Where's conditions */
+bool cvy_onnx_compute_clip(cvy_onnx_import_state *im);
 bool cvy_onnx_compute_cast(cvy_onnx_import_state *im);
-bool cvy_onnx_compute_concat(cvy_onnx_import_state *im);
+bool cvy_onnx_compute_cast_like(cvy_onnx_import_state *im);
 bool cvy_onnx_compute_constant_of_shape(cvy_onnx_import_state *im);
+bool cvy_onnx_compute_range(cvy_onnx_import_state *im);
+bool cvy_onnx_compute_where(cvy_onnx_import_state *im);
+
+/* [onnx_arrays.c] computed numbers in another order or shape */
+bool cvy_onnx_compute_concat(cvy_onnx_import_state *im);
+bool cvy_onnx_compute_expand(cvy_onnx_import_state *im);
 bool cvy_onnx_compute_gather(cvy_onnx_import_state *im);
-bool cvy_onnx_compute_shape(cvy_onnx_import_state *im);
+bool cvy_onnx_compute_shape(cvy_onnx_import_state *im); /* Shape, Size */
 bool cvy_onnx_compute_slice(cvy_onnx_import_state *im);
-/* Parts of others: input 0 may be whole numbers; false: it is none. */
-bool cvy_onnx_reshape_whole(cvy_onnx_import_state *im);
-bool cvy_onnx_transpose_whole(cvy_onnx_import_state *im, const cvy_onnx_value *x);
-/* A Shape is of all dimensions; false: refused. */
-bool cvy_onnx_is_whole_shape(cvy_onnx_import_state *im);
+/* Parts of others: input 0 may be computed; false: it is not. */
+bool cvy_onnx_flatten_array(cvy_onnx_import_state *im);
+bool cvy_onnx_reshape_array(cvy_onnx_import_state *im);
+bool cvy_onnx_squeeze_array(cvy_onnx_import_state *im);
+bool cvy_onnx_transpose_array(cvy_onnx_import_state *im);
+bool cvy_onnx_unsqueeze_array(cvy_onnx_import_state *im);
+/* The output of a Shape or a Size of something with these n dimensions. */
+void cvy_onnx_make_shape(cvy_onnx_import_state *im, const int64_t *sizes, int n);
 
 /* ---- an input is of samples ---- */
 
@@ -37,6 +47,10 @@ bool cvy_onnx_is_whole_shape(cvy_onnx_import_state *im);
 void cvy_onnx_take_batchnorm(cvy_onnx_import_state *im);
 void cvy_onnx_take_gemm(cvy_onnx_import_state *im);
 void cvy_onnx_take_matmul(cvy_onnx_import_state *im);
+
+/* [onnx_norms.c] normalisations of a sample by itself */
+void cvy_onnx_take_instance_norm(cvy_onnx_import_state *im);
+void cvy_onnx_take_layer_norm(cvy_onnx_import_state *im);
 
 /* [onnx_cuts.c] channels that are joined or cut */
 void cvy_onnx_take_concat(cvy_onnx_import_state *im);
@@ -65,6 +79,7 @@ void cvy_onnx_take_difference(cvy_onnx_import_state *im);
 void cvy_onnx_take_dropout(cvy_onnx_import_state *im);
 void cvy_onnx_take_formula(cvy_onnx_import_state *im);
 void cvy_onnx_take_mul(cvy_onnx_import_state *im);
+void cvy_onnx_take_selu(cvy_onnx_import_state *im);
 void cvy_onnx_take_relu(cvy_onnx_import_state *im);
 void cvy_onnx_take_sum(cvy_onnx_import_state *im);
 
@@ -72,7 +87,11 @@ void cvy_onnx_take_sum(cvy_onnx_import_state *im);
 void cvy_onnx_take_avgpool(cvy_onnx_import_state *im);
 void cvy_onnx_take_conv(cvy_onnx_import_state *im);
 void cvy_onnx_take_global_avgpool(cvy_onnx_import_state *im);
+void cvy_onnx_take_global_maxpool(cvy_onnx_import_state *im);
+/* The maximum of all pixels. */
+cvy_node cvy_onnx_global_maxpool(cvy_onnx_import_state *im, cvy_node x);
 void cvy_onnx_take_maxpool(cvy_onnx_import_state *im);
+void cvy_onnx_take_resize(cvy_onnx_import_state *im);
 void cvy_onnx_take_pad(cvy_onnx_import_state *im);
 
 #endif

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * Operators that move a window over pictures: Conv, the pools, and a Pad in front of them. */
+ * Operators that move a window over pictures: Conv, the pools, and a Pad in front of them; and Resize. */
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include <onnx.pb-c.h>
 
 #include "src/nn/graph.h"
+#include "src/onnx/onnx_array.h"
 #include "src/onnx/onnx_constants.h"
 #include "src/onnx/onnx_exporter.h"
 #include "src/onnx/onnx_node.h"
@@ -204,4 +206,76 @@ void cvy_onnx_take_avgpool(state *im) { take_pool(im, false); }
 void cvy_onnx_take_global_avgpool(state *im) {
   const value *const x = cvy_onnx_pictures(im, 0);
   if (x) cvy_onnx_make(im, cvy_net_global_avgpool(im->net, x->node), false);
+}
+
+cvy_node cvy_onnx_global_maxpool(state *im, cvy_node x) {
+  int shape[3] = {0};
+  (void)cvy_net_shape(im->net, x, &shape[0], &shape[1], &shape[2]);
+  return cvy_net_maxpool(im->net, x, &(cvy_pool2d_spec){.kernel = {shape[1], shape[2]}, .stride = {1, 1}});
+}
+
+void cvy_onnx_take_global_maxpool(state *im) {
+  const value *const x = cvy_onnx_pictures(im, 0);
+  if (x) cvy_onnx_make(im, cvy_onnx_global_maxpool(im, x->node), false);
+}
+
+/* ---- Resize ---- */
+
+/* Which of the builder's kinds the attributes mean, for these sizes; false: refused. */
+static bool resize_kind(state *im, const int in[2], const int out[2], cvy_resample_kind *kind) {
+  static const char where[] = "coordinate_transformation_mode";
+  const bool nearest = !cvy_onnx_attribute(im->node, "mode") || cvy_onnx_says(im, "mode", "nearest"),
+             whole = out[0] % in[0] == 0 && out[1] % in[1] == 0, corners = cvy_onnx_says(im, where, "align_corners"),
+             half = !cvy_onnx_attribute(im->node, where) || cvy_onnx_says(im, where, "half_pixel") ||
+                    cvy_onnx_says(im, where, "pytorch_half_pixel"),
+             floors = cvy_onnx_says(im, "nearest_mode", "floor"),
+             rounds = !cvy_onnx_attribute(im->node, "nearest_mode") ||
+                      cvy_onnx_says(im, "nearest_mode", "round_prefer_floor");
+  *kind = nearest ? CVY_RESAMPLE_NEAREST : corners ? CVY_RESAMPLE_LINEAR_CORNERS : CVY_RESAMPLE_LINEAR;
+  if (cvy_onnx_whole(im, "antialias", 0)) return cvy_onnx_refuse(im, "attribute antialias is not supported");
+  if (nearest && ((floors && cvy_onnx_says(im, where, "asymmetric")) || (rounds && half && whole))) return true;
+  if (!nearest && cvy_onnx_says(im, "mode", "linear") && (corners || half)) return true;
+  return cvy_onnx_refuse(im,
+                         "its mode is none of PyTorch's: expected nearest (asymmetric, floor) or linear (half_pixel, "
+                         "align_corners)");
+}
+
+/* Rows and columns of the result; false: refused. */
+static bool resize_sizes(state *im, const value *x, const int in[2], int out[2]) {
+  int64_t sizes[CVY_ONNX_WHOLE_MOST];
+  const bool by_sizes = cvy_onnx_has_input(im, 3);
+  const value *const v = cvy_onnx_has_input(im, by_sizes ? 3 : 2) ? cvy_onnx_node_input(im, by_sizes ? 3 : 2) : NULL;
+  const cvy_onnx_array *const scales = v && !by_sizes ? cvy_onnx_array_input(im, 2) : NULL;
+  const int row = x->last ? 1 : 2, channels = x->last ? 3 : 1;
+  int shape[3];
+  cvy_onnx_shape_of(im, x, shape);
+  bool good =
+      v && (by_sizes ? cvy_onnx_wholes_of(v, sizes) == 4 : scales && scales->type != CVY_ONNX_WHOLES && scales->n == 4);
+  for (int d = 0; good && d < 4; d++) {
+    const int pixels = d == row || d == row + 1 ? in[d - row] : d == channels ? shape[0] : 1;
+    const double scaled = by_sizes ? 0 : scales->at[d].real * pixels;
+    if (!by_sizes) sizes[d] = scaled >= 0.5 && scaled < 65536 ? (int64_t)rint(scaled) : 0;
+    if (d == row || d == row + 1) {
+      good = cvy_onnx_is_size(sizes[d], 1) && (by_sizes || fabs(scaled - rint(scaled)) < 1e-3);
+      out[d - row] = good ? (int)sizes[d] : 0;
+    } else {
+      good = sizes[d] == pixels || (d == 0 && (sizes[d] == CVY_ONNX_BATCH || sizes[d] == im->samples));
+    }
+  }
+  return good || cvy_onnx_refuse(im,
+                                 "its sizes or scales are not known, of other dimensions than rows and columns, or "
+                                 "give no whole pixels");
+}
+
+void cvy_onnx_take_resize(state *im) {
+  const value *const x = cvy_onnx_pictures(im, 0);
+  int shape[3], out[2];
+  cvy_resample_kind kind;
+  if (!x) return;
+  cvy_onnx_shape_of(im, x, shape);
+  if (!resize_sizes(im, x, shape + 1, out) || !resize_kind(im, shape + 1, out, &kind)) return;
+  const cvy_node node = x->node;
+  cvy_onnx_keep_order(im, x);
+  if (out[0] == shape[1] && out[1] == shape[2]) cvy_onnx_same_as(im, x);
+  else cvy_onnx_make(im, cvy_net_resample(im->net, node, out[0], out[1], kind), false);
 }

@@ -3,11 +3,11 @@
  * of them share around their launches. Not for other folders.
  *
  * A family is one file: a state that begins with cvy_conv_job, and a row, cvy_conv_algorithm: the shapes as numbers,
- * and functions that plan and launch. Its name stands in CVY_CONV_ALGORITHMS, its file in meson.build; no other file
- * knows it (a new word of --conv-algo is another matter: conv2d_params.h). The shared part (conv2d_algorithm.c)
- * allocates and frees the state, owns its kernels, checks the workspace, and for each call picks the buffers that are
- * read and written, sets the flags of prologue and epilogue, adds up parts of dw, and makes statistics and the bias'
- * gradient for kernels that do not. */
+ * and functions that plan and launch. Its name stands in CVY_CONV_ALGORITHMS, its file in meson.build, its kernels in
+ * cl/meson.build and tests/data/kernel_variants.txt; no other file knows it (a new word of --conv-algo is another
+ * matter: conv2d_params.h). The shared part (conv2d_algorithm.c) allocates and frees the state, owns its kernels,
+ * checks the workspace, and for each call picks the buffers that are read and written, sets the flags of prologue and
+ * epilogue, adds up parts of dw, and makes statistics and the bias' gradient for kernels that do not. */
 #ifndef CVY_OPS_CONV2D_CONV2D_ALGORITHM_H
 #define CVY_OPS_CONV2D_CONV2D_ALGORITHM_H
 

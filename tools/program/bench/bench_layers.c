@@ -87,6 +87,26 @@ static cvy_status bench_dropout(bench_rows *rows, bench_device *device, const be
   return bench_op(rows, device, what, NULL, &c.base, n, &pass, 1);
 }
 
+static cvy_status bench_groupnorm(bench_rows *rows, bench_device *device, const bench_case *what,
+                                  const cvy_groupnorm_params *p) {
+  const double x = floats_of(&p->x, p->n_max);
+  const bench_pass passes[] = {{0, "forward", x, x, .in_step = true}, {1, "backward", 2 * x, x, .in_step = true}};
+  case_rng r = case_rng_make(1, 0);
+  groupnorm_case c = {.base.n = at_most(p->n_max, p->x.h * p->x.w == 1 ? MORE : FEW), .p = *p};
+  case_groupnorm(&c, &r);
+  return bench_op(rows, device, what, NULL, &c.base, p->n_max, passes, 2);
+}
+
+static cvy_status bench_resample(bench_rows *rows, bench_device *device, const bench_case *what,
+                                 const cvy_resample_params *p) {
+  const double x = floats_of(&p->x, p->n_max), y = 4.0 * p->n_max * p->out_h * p->out_w * p->x.c;
+  const bench_pass passes[] = {{0, "forward", x, y, .in_step = true}, {1, "backward", y, x, .in_step = true}};
+  case_rng r = case_rng_make(1, 0);
+  resample_case c = {.base.n = at_most(p->n_max, FEW), .p = *p};
+  case_resample(&c, &r);
+  return bench_op(rows, device, what, NULL, &c.base, p->n_max, passes, 2);
+}
+
 static cvy_status bench_activation(bench_rows *rows, bench_device *device, const bench_case *what,
                                    const cvy_activation_params *p, int n_rows) {
   const double x = 4.0 * n_rows * p->c;
@@ -256,6 +276,19 @@ cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *ne
       status = bench_channels(rows, device, &what, unit, x, y, n * x->h * x->w);
       break;
     }
+    case CVY_UNIT_RESAMPLE: {
+      const cvy_resample_params params = cvy_layer_resample(net, layer, n);
+      snprintf(what.shape + used, sizeof what.shape - (size_t)used, "to%dx%d", params.out_h, params.out_w);
+      status = bench_resample(rows, device, &what, &params);
+      break;
+    }
+    case CVY_UNIT_GROUPNORM: {
+      const cvy_groupnorm_params params = cvy_layer_groupnorm(layer, n);
+      snprintf(what.shape + used, sizeof what.shape - (size_t)used, "g%d%s", params.groups,
+               layer->by_position ? " by position" : "");
+      status = bench_groupnorm(rows, device, &what, &params);
+      break;
+    }
     case CVY_UNIT_DROPOUT: status = bench_dropout(rows, device, &what, x, n, layer->drop); break;
     case CVY_UNIT_SOFTMAX: status = bench_softmax(rows, device, &what, x, n); break;
     case CVY_UNIT_CONVPOOL:
@@ -279,6 +312,8 @@ const char *bench_unit_operation(const cvy_net *net, const cvy_unit *unit) {
     case CVY_UNIT_CHANNELS: return cvy_layer_kind_name(net->layers[unit->layer].kind);
     case CVY_UNIT_MUL: return "mul";
     case CVY_UNIT_DROPOUT: return "dropout";
+    case CVY_UNIT_GROUPNORM: return "groupnorm";
+    case CVY_UNIT_RESAMPLE: return "resample";
   }
   CVY_ASSERT(!"a unit of unknown kind");
 }

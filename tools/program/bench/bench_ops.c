@@ -29,9 +29,9 @@ typedef struct ops_run {
   json_t *devices;
 } ops_run;
 
-static const char *const operations[] = {"conv2d",  "linear",  "batchnorm",    "pool2d", "convpool", "relu",
-                                         "add",     "mul",     "concat",       "slice",  "shuffle",  "activation",
-                                         "dropout", "softmax", "softmax_xent", "update", "norm",     "gather"};
+static const char *const operations[] = {
+    "conv2d", "linear",  "batchnorm", "groupnorm",  "pool2d",  "convpool", "relu",         "add",    "mul",  "concat",
+    "slice",  "shuffle", "resample",  "activation", "dropout", "softmax",  "softmax_xent", "update", "norm", "gather"};
 
 /* ---- options ---- */
 
@@ -113,8 +113,9 @@ static const option_row ops_rows[] = {
     MODEL_ROW,
     BATCH_ROW,
     {OPT_TEXT("op", FIELD(operation), "name",
-              "measure one operation only: conv2d, linear, batchnorm, pool2d, convpool, relu, add, mul, concat, slice, "
-              "shuffle, activation, dropout, softmax, softmax_xent, update, norm or gather"),
+              "measure one operation only: conv2d, linear, batchnorm, groupnorm, pool2d, convpool, relu, add, mul, "
+              "concat, slice, "
+              "shuffle, resample, activation, dropout, softmax, softmax_xent, update, norm or gather"),
      .value = "NAME", .absent = "all"},
     SHARED_ROWS,
 };
@@ -404,8 +405,9 @@ int bench_ops_main(int argc, char **argv) {
     known = strcmp(options.operation, operations[i]) == 0;
   if (!known)
     return options_error("bench ops",
-                         "--op %s: expected conv2d, linear, batchnorm, pool2d, convpool, relu, "
-                         "add, mul, concat, slice, shuffle, activation, dropout, softmax, softmax_xent, update, norm "
+                         "--op %s: expected conv2d, linear, batchnorm, groupnorm, pool2d, convpool, relu, "
+                         "add, mul, concat, slice, shuffle, resample, activation, dropout, softmax, softmax_xent, "
+                         "update, norm "
                          "or gather",
                          options.operation);
   return run_word(&ops_table, "ops", &options, options_given(&ops_table, given, "max-slowdown"), options.operation);

@@ -12,6 +12,8 @@
 #include "src/ops/activation.h"
 #include "src/ops/broadcast.h"
 #include "src/ops/channels.h"
+#include "src/ops/groupnorm.h"
+#include "src/ops/resample.h"
 #include "src/ref/case.h"
 
 enum { SELFTEST_FAILURES_KEPT = 10 };
@@ -46,6 +48,8 @@ void selftest_other_operations(selftest *t);
 /* One case; its text begins with `of`, as "resnet18 ". */
 void selftest_activation(selftest *t, const char *of, int rows, const cvy_activation_params *p);
 void selftest_broadcast(selftest *t, const char *of, const cvy_broadcast_params *p);
+void selftest_resample(selftest *t, const char *of, const cvy_resample_params *p);
+void selftest_groupnorm(selftest *t, const char *of, const cvy_groupnorm_params *p);
 void selftest_channels(selftest *t, const char *of, int rows, const cvy_channels_call *call);
 
 #endif

@@ -152,6 +152,16 @@ static void layer_run(selftest *t, const char *model, const cvy_net *net, int i)
         selftest_broadcast(t, of,
                            &(cvy_broadcast_params){.n_max = SAMPLES, .x = l->shape, .mul = l->kind == CVY_LAYER_MUL});
       break;
+    case CVY_LAYER_RESAMPLE: {
+      const cvy_resample_params p = cvy_layer_resample(net, l, SAMPLES);
+      selftest_resample(t, of, &p);
+      break;
+    }
+    case CVY_LAYER_GROUPNORM: {
+      const cvy_groupnorm_params p = cvy_layer_groupnorm(l, SAMPLES);
+      selftest_groupnorm(t, of, &p);
+      break;
+    }
     case CVY_LAYER_INPUT:
     case CVY_LAYER_RELU:
     case CVY_LAYER_DROPOUT:

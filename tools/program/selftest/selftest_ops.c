@@ -101,6 +101,21 @@ void selftest_channels(selftest *t, const char *of, int rows, const cvy_channels
   selftest_op(t, &c.base, "%s%d channels behind %d", of, call->count, call->y_at);
 }
 
+void selftest_groupnorm(selftest *t, const char *of, const cvy_groupnorm_params *p) {
+  case_rng r = case_rng_make(1, 0);
+  groupnorm_case c = {.base.n = p->n_max, .p = *p};
+  case_groupnorm(&c, &r);
+  selftest_op(t, &c.base, "%snormalisation of %d x %dx%dx%d in %d groups", of, p->n_max, p->x.h, p->x.w, p->x.c,
+              p->groups);
+}
+
+void selftest_resample(selftest *t, const char *of, const cvy_resample_params *p) {
+  case_rng r = case_rng_make(1, 0);
+  resample_case c = {.base.n = p->n_max, .p = *p};
+  case_resample(&c, &r);
+  selftest_op(t, &c.base, "%s%d x %dx%dx%d to %dx%d", of, p->n_max, p->x.h, p->x.w, p->x.c, p->out_h, p->out_w);
+}
+
 static void dropout_run(selftest *t) {
   case_rng r = case_rng_make(1, 0);
   dropout_case c = {.base.n = 3, .p = {.n_max = 3, .x = {7, 7, 40, 48}, .p = 0.5f, .layer = 2, .seed = 3}, .epoch = 1};
@@ -131,7 +146,7 @@ void selftest_other_operations(selftest *t) {
                                   .eps = 1e-8f},
              false);
   update_run(t, &(cvy_update_params){.momentum = 0.1f}, true);
-  for (int kind = CVY_ACTIVATION_LEAKY_RELU; kind <= CVY_ACTIVATION_GELU_TANH; kind++)
+  for (int kind = CVY_ACTIVATION_LEAKY_RELU; kind <= CVY_ACTIVATION_SWISH; kind++)
     selftest_activation(t, "", 49,
                         &(cvy_activation_params){.kind = (cvy_activation_kind)kind,
                                                  .a = kind == CVY_ACTIVATION_CLIP ? 0 : 0.25f,
@@ -143,6 +158,12 @@ void selftest_other_operations(selftest *t) {
   /* the last 24 of 44 channels, not aligned to a vector, and the last 32 of 64 */
   selftest_channels(t, "", 98, &(cvy_channels_call){.count = 24, .x_pitch = 32, .y_pitch = 48, .y_at = 20, .fill = 4});
   selftest_channels(t, "", 98, &(cvy_channels_call){.count = 32, .x_pitch = 32, .y_pitch = 64, .y_at = 32});
+  selftest_groupnorm(t, "", &(cvy_groupnorm_params){.n_max = 3, .x = {7, 7, 40, 48}, .groups = 8, .eps = 1e-5f});
+  selftest_groupnorm(t, "", &(cvy_groupnorm_params){.n_max = 147, .x = {1, 1, 40, 48}, .groups = 1, .eps = 1e-6f});
+  for (int kind = CVY_RESAMPLE_NEAREST; kind <= CVY_RESAMPLE_LINEAR_CORNERS; kind++)
+    selftest_resample(t, "",
+                      &(cvy_resample_params){
+                          .n_max = 3, .x = {7, 7, 40, 48}, .out_h = 14, .out_w = 9, .kind = (cvy_resample_kind)kind});
   dropout_run(t);
   compress_run(t);
   norm_run(t, 32, 0);
