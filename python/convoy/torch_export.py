@@ -136,6 +136,10 @@ def _mark(graph: Any, tensor: Any, kind: str, persistent: bool) -> None:
     info = next((v for v in graph.value_info if v.name == tensor.name), None) or graph.value_info.add()
     info.name = tensor.name
     info.type.tensor_type.elem_type = tensor.data_type
+    info.type.tensor_type.ClearField("shape")
+    info.type.tensor_type.shape.SetInParent()
+    for n in tensor.dims:
+        info.type.tensor_type.shape.dim.add(dim_value=n)
     info.metadata_props.add(key=KIND, value=kind)
     if kind == "BUFFER":
         info.metadata_props.add(key=PERSISTENT, value=str(persistent))

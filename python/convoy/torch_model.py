@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 
 import numpy as np
 
-from . import errors, options, tensors, torch_export
+from . import errors, options, tensors, torch_export, torch_fold
 from ._cffi import ffi, lib
 from .devices import Device
 from .handles import Handle, Log, Owner
@@ -169,6 +169,21 @@ def _misfits(found: Held, state: Mapping[str, np.ndarray], parameters: Set[str])
     return reasons + [f"{name} is in the network, but not in state_dict()" for name in surplus]
 
 
+def _import(log: Log, path: str, shape: Shape, out: Any) -> None:
+    """Reads the file, and where it has nodes that are not supported once more with the sizes that it computes as numbers."""
+    try:
+        log.call(lib.cvy_onnx_import, os.fsencode(path), *shape, out)
+    except errors.UnsupportedError:
+        if not torch_fold.fold(path):
+            raise
+        try:
+            log.call(lib.cvy_onnx_import, os.fsencode(path), *shape, out)
+            return
+        except errors.Error:
+            pass
+        raise
+
+
 def _other_values(log: Log, net: Any, state: Mapping[str, np.ndarray], trained: Mapping[str, Any], folder: str) -> List[str]:
     """Parameters and running values that the finished network holds with other values than the state, by what it writes itself."""
     path = os.path.join(folder, "check.onnx")
@@ -208,7 +223,7 @@ def from_torch(module: Any, input_shape: Sequence[int] = (3, 64, 64), *, devices
         reasons = torch_export.export(module, state, shape, path)
         log, out = Log(), ffi.new("cvy_net **")
         try:
-            log.call(lib.cvy_onnx_import, os.fsencode(path), *shape, out)
+            _import(log, path, shape, out)
         except errors.Error as failure:
             text = str(failure).replace(path + ": ", "").replace(path, "the network")
             more = f"\nof {len(state)} entries of state_dict() {len(reasons)} would not arrive as they are: {some(reasons)}" if reasons else ""

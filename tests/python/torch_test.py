@@ -79,6 +79,22 @@ class Centred(nn.Module):
         return self.body((x - self.mean) / self.std)
 
 
+class Same(nn.Module):
+    """A convolution of stride 2 with TensorFlow's padding, which is computed from the size of its input."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, 3, 2)
+
+    def forward(self, x):
+        def need(n):
+            if torch.is_tensor(n):  # while it is traced
+                return torch.clamp(((n / 2).ceil() - 1) * 2 + 3 - n, min=0)
+            return max((-(-n // 2) - 1) * 2 + 3 - n, 0)
+        down, right = (need(n) for n in x.size()[-2:])
+        return self.conv(nn.functional.pad(x, [right // 2, right - right // 2, down // 2, down - down // 2]))
+
+
 class Shuffle(nn.Module):
     """A channel shuffle, as people write it."""
 
@@ -92,13 +108,15 @@ SMALL = {
     "blocks": lambda: nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), Block(16), nn.MaxPool2d(3, 2, 1), Block(16), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, CLASSES)),
     "branches": Branches,
     "centred": Centred,
+    "padded": lambda: nn.Sequential(Same(3, 8), nn.ReLU(), Same(8, 16), nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, CLASSES)),
     "depthwise": lambda: nn.Sequential(nn.Conv2d(3, 16, 3, padding="same"), nn.BatchNorm2d(16), nn.GELU(), nn.Conv2d(16, 16, 3, 2, 1, groups=16), nn.BatchNorm2d(16),
                                        nn.Hardswish(), Shuffle(), nn.Conv2d(16, 24, 1, groups=4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, CLASSES)),
 }
 VISION = {name: 64 for name in ("resnet18", "resnet34", "resnet50", "resnext50_32x4d", "wide_resnet50_2", "squeezenet1_1", "mobilenet_v2", "mobilenet_v3_small", "mnasnet0_5",
                                 "densenet121", "googlenet", "efficientnet_b0", "regnet_x_400mf", "regnet_y_400mf", "shufflenet_v2_x0_5")}
 VISION.update(vgg11_bn=224, alexnet=224)
-TIMM = {name: 64 for name in ("resnet26d", "resnet14t", "seresnet18", "res2net50_26w_4s", "mobilenetv2_050", "mobilenetv3_small_050", "mobilenetv3_large_075", "efficientnet_lite0",
+TIMM = {name: 64 for name in ("resnet26d", "resnet14t", "seresnet18", "res2net50_26w_4s", "mobilenetv2_050", "mobilenetv3_small_050", "mobilenetv3_large_075", "efficientnet_lite0", "mixnet_s",
+                              "tf_efficientnet_b0", "tf_mobilenetv3_small_075",
                               "mnasnet_050", "semnasnet_075", "fbnetc_100", "spnasnet_100", "ghostnet_050", "regnetx_002", "regnety_002", "dla34",
                               "dla46_c", "resnetv2_50", "selecsls42b", "tinynet_e", "lcnet_035", "cspresnet50", "cspdarknet53", "vovnet39a", "ese_vovnet19b_dw", "hardcorenas_a",
                               "gernet_s", "mobilenetv4_conv_small", "darknet17", "repvgg_a0")}
@@ -232,7 +250,7 @@ def has_device():
 
 
 def test_torch_small(folder):
-    """Five small networks."""
+    """The small networks."""
     if not has_device():
         return 77
     assert not compare_all(SMALL)
