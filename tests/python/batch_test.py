@@ -254,9 +254,10 @@ def test_batch_networks(folder):
 def test_torch_batches(folder):
     """A DataLoader's batches, and tensors as values."""
     try:
+        import onnx  # noqa: F401
         import torch
     except ImportError:
-        print("skipped: there is no PyTorch")
+        print("skipped: there is no PyTorch, or no onnx")
         return 77
     x, y = images_of()
     data = torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
@@ -268,6 +269,11 @@ def test_torch_batches(folder):
         values = torch.nn.Parameter(torch.zeros(10))
         run.set_parameter("9.bias", values)
         assert not run.parameter("9.bias").any()
+    module = torch.nn.Sequential(torch.nn.Conv2d(1, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 26 * 26, 10))
+    with convoy.from_torch(module, (1, 28, 28), devices="0:0") as model, convoy.Trainer(model, devices="0:0", batch=64, lr=0.01) as run:
+        run.fit(in_batches(x, y)[:2], epochs=1, quiet=True)
+        assert np.array_equal(model.state_dict()["0.weight"], run.parameter("0.weight")), "a run over batches leaves the model as it was"
+        assert not np.array_equal(run.parameter("0.weight"), module[0].weight.detach().numpy())
     with lenet() as run:
         run.fit(in_batches(x, y), epochs=2, quiet=True)
         assert run.history.steps["loss"] == loss
