@@ -10,7 +10,7 @@
  *   the other; the last work-groups, behind those of all phases, clear the pixels of dx that no tap reaches.
  *   Forward can also compute statistics of each strip of 32 rows, in one pass; conv2d_simt_merge_stats merges them.
  * conv2d_simt_backward_weights: rows = e, columns = k, depth = positions; each work-group takes a part of the
- *   positions, parts are summed in order by conv2d_simt_finish. Work-groups behind these sum columns of dy for db.
+ *   positions, parts are summed by conv2d_simt_finish. Work-groups in front of these sum columns of dy for db.
  *   dw[e, k] = sum_m in[pixel(m, a, b), c] * dy[m, k]
  *
  * Geometry: a work-group makes TILE_M x TILE_N results with TILE_M/8 * TILE_N/8 work-items.
@@ -103,10 +103,12 @@ typedef float in_vec;
 #if VEC_OUT == 4
 typedef float4 out_vec;
 #define LOAD_OUT(p) (*(global const float4 *)(p))
+#define STORE_OUT(p, v) (*(global float4 *)(p) = (float4)(v))
 #define STORE_ACROSS gemm_store_across
 #else
 typedef float out_vec;
 #define LOAD_OUT(p) (*(p))
+#define STORE_OUT(p, v) (*(p) = (v))
 #define STORE_ACROSS gemm_store_one
 #endif
 #define ACROSS_K(q, width, vec) ((q) / ((width) / (vec)))
@@ -255,6 +257,13 @@ static gemm_run bias_of(global const float *p, int n, int pitch) {
 #endif
 }
 
+#if TURNED
+/* True if no tap reaches this row or column of dx: `least` of cvy_conv_line_of lies behind the filter. */
+static inline bool is_unreached(int at, int pad, int stride, int filter, cvy_divider by_stride) {
+  return at + pad - fast_div(at + pad, by_stride) * stride >= filter;
+}
+#endif
+
 static inline void add_bias(float4 *acc, float4 bias) { acc[0] += bias, acc[8] += bias; }
 
 /* `stats` (may be null) receives three numbers for the rows of each strip that belong to one image: a value near the
@@ -263,13 +272,17 @@ static inline void add_bias(float4 *acc, float4 bias) { acc[0] += bias, acc[8] +
 #define SHARERS (ITEMS / TILE_N) /* items that share a column of a strip */
 #if TURNED
 #define GEOMETRY cvy_conv_back
+/* Dividers of dx, for pixels that are cleared: pieces of VEC_OUT floats of a pixel, columns, rows; and the strides. */
+#define CLEARING \
+  , const cvy_divider by_pieces, const cvy_divider by_cols, const cvy_divider by_rows, const cvy_divider by_stride_h, const cvy_divider by_stride_w
 #else
 #define GEOMETRY cvy_conv_gather
+#define CLEARING
 #endif
 GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const float *restrict affine,
                                 global const float *restrict residual, global const float *restrict w,
                                 global const float *restrict bias, global float *restrict out,
-                                global float *restrict stats, const GEOMETRY g, const cvy_conv_simt_call call) {
+                                global float *restrict stats, const GEOMETRY g, const cvy_conv_simt_call call CLEARING) {
 #if GEMM_MATRIX
   local float tiles[TILES_FLOATS] __attribute__((aligned(128)));
 #else
@@ -471,12 +484,13 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
   }
 #if TURNED
   if (clears) {
-    const int last = min(g.images * g.out.h * g.out.w * g.out.pitch, (group + 1) * (ITEMS * CLEAR_FLOATS));
-    for (int q = group * (ITEMS * CLEAR_FLOATS) + item; q < last; q += ITEMS) {
-      const int col = q / g.out.pitch % g.out.w, row = q / g.out.pitch / g.out.w % g.out.h;
-      if (cvy_conv_line_of(g.out.h, g.filter.r, g.filter.stride_h, g.filter.pad_h, row % g.filter.stride_h).taps == 0 ||
-          cvy_conv_line_of(g.out.w, g.filter.s, g.filter.stride_w, g.filter.pad_w, col % g.filter.stride_w).taps == 0)
-        out[q] = 0.0f;
+    const int all = g.images * g.out.h * g.out.w * (g.out.pitch / VEC_OUT), first = group * (ITEMS * CLEAR_FLOATS / VEC_OUT);
+    for (int q = first + item; q < min(all, first + ITEMS * CLEAR_FLOATS / VEC_OUT); q += ITEMS) {
+      const int at_pixel = fast_div(q, by_pieces), line = fast_div(at_pixel, by_cols), col = at_pixel - line * g.out.w,
+                row = line - fast_div(line, by_rows) * g.out.h;
+      if (is_unreached(row, g.filter.pad_h, g.filter.stride_h, g.filter.r, by_stride_h) ||
+          is_unreached(col, g.filter.pad_w, g.filter.stride_w, g.filter.s, by_stride_w))
+        STORE_OUT(out + q * VEC_OUT, 0.0f);
     }
   }
 #endif
@@ -493,13 +507,26 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
 #define STORE_ACROSS_IN gemm_store_one
 #endif
 
+/* Four columns of a row, those behind `pitch` as zeros. */
+static float4 read_row(global const float *row, int n, int pitch) {
+#if VEC_OUT == 4
+  return *(global const float4 *)(row + n);
+#else
+  return (float4)(row[n], n + 1 < pitch ? row[n + 1] : 0.0f, n + 2 < pitch ? row[n + 2] : 0.0f,
+                  n + 3 < pitch ? row[n + 3] : 0.0f);
+#endif
+}
+
+#define SUM_LANES (ITEMS / 16) /* items that share four columns of dy */
+
 /* Part p has the positions p*part_length … (part_length: a multiple of TILE_K), and its sums go to dw +
- * p*part_floats. Work-groups from n_parts * tiles on sum 64 columns of dy over sum_rows rows each → sums + sums_at +
- * piece*pitch + column: item i takes every (ITEMS/64)-th row of column i % 64. */
+ * p*part_floats. The first sum_groups work-groups sum 64 columns of dy over sum_rows rows each → sums + sums_at +
+ * piece*pitch + column: item i takes every SUM_LANES-th row of the columns i % 16 * 4 …. They read one row after the
+ * other, so they are in front: the others run beside them. */
 GEMM_KERNEL conv2d_simt_backward_weights(global const float *restrict x, global const float *restrict affine,
                                          global const float *restrict residual, global const float *restrict dy,
                                          global float *dw, global float *sums, const cvy_conv_gather g,
-                                         const cvy_conv_simt_call call, int n_parts, int sum_rows, int sums_at) {
+                                         const cvy_conv_simt_call call, int sum_groups, int sum_rows, int sums_at) {
 #if GEMM_MATRIX
   local float tiles[MATRIX_FLOATS] __attribute__((aligned(128)));
 #else
@@ -507,9 +534,8 @@ GEMM_KERNEL conv2d_simt_backward_weights(global const float *restrict x, global 
 #endif
   const int item = get_local_id(0);
   const int tiles_n = (g.out.pitch + TILE_N - 1) / TILE_N, tiles_m = (call.n_depth + TILE_M - 1) / TILE_M;
-  const int group = get_group_id(0), part = group / (tiles_n * tiles_m);
-  const int e0 = group / tiles_n % tiles_m * TILE_M, n0 = group % tiles_n * TILE_N;
-  const int sums_db = part >= n_parts;
+  const int number = get_group_id(0), sums_db = number < sum_groups, group = max(number - sum_groups, 0);
+  const int part = group / (tiles_n * tiles_m), e0 = group / tiles_n % tiles_m * TILE_M, n0 = group % tiles_n * TILE_N;
   const int begin = sums_db ? call.positions : part * call.part_length, end = min(call.positions, begin + call.part_length);
 
 #if GEMM_MATRIX
@@ -566,17 +592,25 @@ GEMM_KERNEL conv2d_simt_backward_weights(global const float *restrict x, global 
     store_run(to + (e0 + gemm_row(item, i)) * g.out.pitch, n0 + gemm_column(item, i), g.out.pitch, gemm_get(acc, i), call.accumulate);
   GEMM_EACH_RUN(STORE)
 #undef STORE
-  const int piece = (group - n_parts * (tiles_n * tiles_m)) / ((g.out.pitch + 63) / 64),
-            column = (group - n_parts * (tiles_n * tiles_m)) % ((g.out.pitch + 63) / 64) * 64 + item % 64;
-  float sum = 0.0f;
-  if (sums_db && column < g.out.pitch)
-    for (int m = piece * sum_rows + item / 64; m < min(call.positions, (piece + 1) * sum_rows); m += ITEMS / 64)
-      sum += dy[m * g.out.pitch + column];
-  tiles[item] = sum;
+  const int blocks = (g.out.pitch + 63) / 64, piece = number / blocks, column = number % blocks * 64 + item % 16 * 4;
+  float4 sum = 0.0f;
+  if (sums_db && column < g.out.pitch) {
+    const int last = min(call.positions, (piece + 1) * sum_rows), row = g.out.pitch;
+    int m = piece * sum_rows + item / 16;
+    for (; m + 3 * SUM_LANES < last; m += 4 * SUM_LANES) { /* four rows on their way at a time */
+      const float4 v0 = read_row(dy + m * row, column, row), v1 = read_row(dy + (m + SUM_LANES) * row, column, row),
+                   v2 = read_row(dy + (m + 2 * SUM_LANES) * row, column, row),
+                   v3 = read_row(dy + (m + 3 * SUM_LANES) * row, column, row);
+      sum += v0, sum += v1, sum += v2, sum += v3;
+    }
+    for (; m < last; m += SUM_LANES) sum += read_row(dy + m * row, column, row);
+  }
+  local float4 *const lanes = (local float4 *)tiles;
+  lanes[item] = sum;
   barrier(CLK_LOCAL_MEM_FENCE);
-  if (sums_db && item < 64 && column < g.out.pitch) {
-    for (int lane = 1; lane < ITEMS / 64; lane++) sum += tiles[lane * 64 + item];
-    sums[sums_at + piece * g.out.pitch + column] = sum;
+  if (sums_db && item < 16 && column < g.out.pitch) {
+    for (int lane = 1; lane < SUM_LANES; lane++) sum += lanes[lane * 16 + item];
+    store_row(sums + sums_at + piece * g.out.pitch, column, g.out.pitch, sum, 0);
   }
 }
 #endif
@@ -584,21 +618,36 @@ GEMM_KERNEL conv2d_simt_backward_weights(global const float *restrict x, global 
 #endif /* PASS < 3 */
 
 #if PASS == 3
-/* dw, db (+)= sums over their parts, in order: of from + part*n + i, i < n (n 0: dw is complete already), and of
- * from + sums_at + piece*n_db + i, i < n_db. */
-kernel __attribute__((reqd_work_group_size(64, 1, 1))) void conv2d_simt_finish(global const float *restrict parts,
-                                                                               global float *restrict dw,
-                                                                               global float *restrict db, int n,
-                                                                               int n_parts, int sums_at, int n_db,
-                                                                               int n_sums, int accumulate) {
-  const int id = get_global_id(0), of_dw = id < n, i = of_dw ? id : id - n, step = of_dw ? n : n_db;
-  global const float *const from = of_dw ? parts : parts + sums_at;
-  global float *const to = of_dw ? dw : db;
-  if (of_dw || i < n_db) {
-    const int count = of_dw ? n_parts : n_sums;
-    float sum = 0.0f;
-    for (int part = 0; part < count; part++) sum += from[(size_t)part * (size_t)step + i];
-    to[i] = accumulate ? to[i] + sum : sum;
+/* dw, db (+)= sums over their parts: of from + part*n + i, i < n (n 0: dw is complete already), and of from + sums_at +
+ * piece*n_db + i, i < n_db. A work-group takes 256 / lanes values, lanes (a power of two) items each: lane l adds up
+ * the parts l, l + lanes, … in order, and the lanes' sums are added by halves. */
+kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv2d_simt_finish(global const float *restrict parts,
+                                                                                global float *restrict dw,
+                                                                                global float *restrict db, int n,
+                                                                                int n_parts, int sums_at, int n_db,
+                                                                                int n_sums, int lanes, int accumulate) {
+  local float others[256];
+  const int item = get_local_id(0), values = 256 / lanes, lane = item / values;
+  const int id = (int)get_group_id(0) * values + item % values, of_dw = id < n, i = of_dw ? id : id - n;
+  const int step = of_dw ? n : n_db, count = of_dw ? n_parts : i < n_db ? n_sums : 0;
+  global const float *const from = (of_dw ? parts : parts + sums_at) + i;
+  float sum = 0.0f;
+  int part = lane;
+  for (; part + 3 * lanes < count; part += 4 * lanes) { /* four on their way at a time */
+    const float v0 = from[(size_t)part * (size_t)step], v1 = from[(size_t)(part + lanes) * (size_t)step],
+                v2 = from[(size_t)(part + 2 * lanes) * (size_t)step], v3 = from[(size_t)(part + 3 * lanes) * (size_t)step];
+    sum += v0, sum += v1, sum += v2, sum += v3;
+  }
+  for (; part < count; part += lanes) sum += from[(size_t)part * (size_t)step];
+  others[item] = sum;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int reach = lanes / 2; reach >= 1; reach /= 2) {
+    if (lane < reach) others[item] += others[item + reach * values];
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  if (lane == 0 && (of_dw || i < n_db)) {
+    global float *const to = of_dw ? dw : db;
+    to[i] = accumulate ? to[i] + others[item] : others[item];
   }
 }
 

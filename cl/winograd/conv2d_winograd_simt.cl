@@ -61,25 +61,23 @@
 #define TILE_OUT TILE
 #include "winograd/winograd.clh"
 
-/* Filters → u[u_at + b*rows*pitch + row*pitch + column]: row = c, column = k; turned: row = k, column = c, and the
- * filter is rotated by half a turn. Zeros where c or k does not exist. A work-item takes a row and a column. */
-TRANSFORM_KERNEL winograd_simt_filter(
-    global const float *restrict w, global float *restrict u, int u_at, int rows, int pitch, int channels, int filters,
-    int w_pitch, int turned, const cvy_divider by_pitch) {
-  const int id = get_global_id(0), row = fast_div(id, by_pitch), column = id - row * pitch;
-  if (row < rows) {
-    const int c = turned ? column : row, k = turned ? row : column;
-    const bool there = c < channels && k < filters;
+/* Filters → u[b*rows*pitch + row*pitch + column], id: row * pitch + column. Zeros where c or k does not exist. */
+static inline void transform_filters(global const float *restrict w, global float *restrict u, int id,
+                                     const cvy_winograd_filters f) {
+  const int row = fast_div(id, f.by_pitch), column = id - row * f.pitch;
+  if (row < f.rows) {
+    const int c = f.turned ? column : row, k = f.turned ? row : column;
+    const bool there = c < f.channels && k < f.filters;
     float v[ALPHA2];
 #pragma unroll
     for (int i = 0; i < 9; i++)
-      v[i / 3 * ALPHA + i % 3] = there ? w[((turned ? 8 - i : i) * channels + c) * w_pitch + k] : 0.0f;
+      v[i / 3 * ALPHA + i % 3] = there ? w[((f.turned ? 8 - i : i) * f.channels + c) * f.w_pitch + k] : 0.0f;
 #pragma unroll
     for (int j = 0; j < 3; j++) winograd_weight_line(v + j, ALPHA, v + j, ALPHA);
 #pragma unroll
     for (int i = 0; i < ALPHA; i++) winograd_weight_line(v + i * ALPHA, 1, v + i * ALPHA, 1);
 #pragma unroll
-    for (int i = 0; i < ALPHA2; i++) u[u_at + (i * rows + row) * pitch + column] = gemm_round(v[i]);
+    for (int i = 0; i < ALPHA2; i++) u[(i * f.rows + row) * f.pitch + column] = gemm_round(v[i]);
   }
 }
 
@@ -150,35 +148,62 @@ static inline void transform_gradients(global const float *restrict dy, global f
   }
 }
 
-/* The input's matrices. */
-TRANSFORM_KERNEL winograd_simt_input(global const float *restrict x, global const float *restrict affine,
-                                     global const float *restrict residual, global float *restrict to,
-                                     const cvy_winograd_pixels p) {
-  transform_pixels(x, affine, residual, to, get_global_id(0), p);
+/* Both factors of forward and backward-data: the first work-groups make the input's matrices, those behind them the
+ * filters'. A launch without the latter finds them in the workspace. */
+TRANSFORM_KERNEL winograd_simt_gather_factors(global const float *restrict x, global const float *restrict affine,
+                                              global const float *restrict residual, global const float *restrict w,
+                                              global float *restrict to, const cvy_winograd_pixels p,
+                                              const cvy_winograd_filters f) {
+  const int item = get_local_id(0), group = (int)get_group_id(0), inputs = (p.tiles.n * p.pitch + 255) / 256;
+  if (group < inputs) transform_pixels(x, affine, residual, to, group * 256 + item, p);
+  else transform_filters(w, to, (group - inputs) * 256 + item, f);
 }
 
-/* Both factors of backward_weights: the first work-groups make the input's matrices, the next ones the gradients'. The
- * work-groups behind these sum 64 columns of dy over sum_rows of its `positions` rows each, for db → to[sums_at +
- * piece*out_pitch + column]: item i takes every fourth row of column i % 64. */
+/* Four columns of a row of dy, those behind `pitch` as zeros. */
+static inline float4 read_row(global const float *row, int column, int pitch) {
+  if (pitch % 4 == 0) return *(global const float4 *)(row + column);
+  return (float4)(row[column], column + 1 < pitch ? row[column + 1] : 0.0f, column + 2 < pitch ? row[column + 2] : 0.0f,
+                  column + 3 < pitch ? row[column + 3] : 0.0f);
+}
+
+/* Both factors of backward_weights: the first g.sum_groups work-groups sum 64 columns of dy over sum_rows of its
+ * `positions` rows each, for db → to[sums_at + piece*out_pitch + column]: item i takes every 16th row of the columns
+ * i % 16 * 4 …. They read one row after the other, so they are in front: the others run beside them. Work-groups
+ * behind them make the input's matrices, the next ones the gradients'. */
 TRANSFORM_KERNEL winograd_simt_factors(global const float *restrict x, global const float *restrict affine,
                                        global const float *restrict residual, global const float *restrict dy,
                                        global float *restrict to, const cvy_winograd_pixels p,
                                        const cvy_winograd_gradients g) {
-  local float sums[256];
-  const int item = get_local_id(0), group = (int)get_group_id(0), inputs = (p.tiles.n * p.pitch + 255) / 256;
-  const int behind = group - inputs - (g.tiles.n * g.pitch + 255) / 256;
-  const int out_pitch = g.out.pitch, blocks = (out_pitch + 63) / 64, piece = behind / blocks,
-            column = behind % blocks * 64 + item % 64;
-  float sum = 0.0f;
-  if (behind >= 0 && column < out_pitch)
-    for (int m = piece * g.sum_rows + item / 64; m < min(g.positions, (piece + 1) * g.sum_rows); m += 4)
-      sum += dy[m * out_pitch + column];
-  sums[item] = sum;
+  local float4 lanes[256];
+  const int item = get_local_id(0), number = (int)get_group_id(0), group = number - g.sum_groups,
+            inputs = (p.tiles.n * p.pitch + 255) / 256;
+  const int out_pitch = g.out.pitch, blocks = (out_pitch + 63) / 64, piece = number / blocks,
+            column = number % blocks * 64 + item % 16 * 4;
+  float4 sum = 0.0f;
+  if (group < 0 && column < out_pitch) {
+    const int last = min(g.positions, (piece + 1) * g.sum_rows);
+    int m = piece * g.sum_rows + item / 16;
+    for (; m + 48 < last; m += 64) { /* four rows on their way at a time */
+      const float4 v0 = read_row(dy + m * out_pitch, column, out_pitch),
+                   v1 = read_row(dy + (m + 16) * out_pitch, column, out_pitch),
+                   v2 = read_row(dy + (m + 32) * out_pitch, column, out_pitch),
+                   v3 = read_row(dy + (m + 48) * out_pitch, column, out_pitch);
+      sum += v0, sum += v1, sum += v2, sum += v3;
+    }
+    for (; m < last; m += 16) sum += read_row(dy + m * out_pitch, column, out_pitch);
+  }
+  lanes[item] = sum;
   barrier(CLK_LOCAL_MEM_FENCE);
-  if (behind >= 0 && item < 64 && column < out_pitch)
-    to[g.sums_at + piece * out_pitch + column] = sum + sums[64 + item] + sums[128 + item] + sums[192 + item];
-  if (group < inputs) transform_pixels(x, affine, residual, to, group * 256 + item, p);
-  else if (behind < 0) transform_gradients(dy, to, (group - inputs) * 256 + item, g);
+  if (group < 0 && item < 16 && column < out_pitch) {
+    for (int lane = 1; lane < 16; lane++) sum += lanes[lane * 16 + item];
+    global float *const at = to + g.sums_at + piece * out_pitch + column;
+    at[0] = sum.x;
+    if (column + 1 < out_pitch) at[1] = sum.y;
+    if (column + 2 < out_pitch) at[2] = sum.z;
+    if (column + 3 < out_pitch) at[3] = sum.w;
+  }
+  if (group >= inputs) transform_gradients(dy, to, (group - inputs) * 256 + item, g);
+  else if (group >= 0) transform_pixels(x, affine, residual, to, group * 256 + item, p);
 }
 
 /* Statistics of some values: their number, their mean as a sum of two numbers, and the sum of squared deviations.
@@ -276,10 +301,10 @@ TRANSFORM_KERNEL winograd_simt_dw(
   if (c < channels) {
     float v[ALPHA2];
 #pragma unroll
-    for (int p = 0; p < ALPHA2; p++) {
-      float sum = 0.0f;
-      for (int part = 0; part < n_parts; part++) sum += parts[part * part_floats + (p * rows + c) * pitch + k];
-      v[p] = sum;
+    for (int p = 0; p < ALPHA2; p++) v[p] = parts[(p * rows + c) * pitch + k];
+    for (int part = 1; part < n_parts; part++) { /* all loads of a part on their way at a time */
+#pragma unroll
+      for (int p = 0; p < ALPHA2; p++) v[p] += parts[part * part_floats + (p * rows + c) * pitch + k];
     }
 #pragma unroll
     for (int p = 0; p < ALPHA; p++) winograd_weight_line_turned(v + p, ALPHA, v + p, ALPHA);

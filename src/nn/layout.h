@@ -109,6 +109,9 @@ struct cvy_net;
 /* [graph.c] Fills net->layout from the layers; they get their indices. */
 cvy_status cvy_layout_make(struct cvy_net *net);
 void cvy_layout_clear(cvy_layout *layout);
+/* Size of the buckets of a graphics card that exchanges nothing: each costs a launch of its update. */
+enum { CVY_LAYOUT_LONE_FLOATS = 4 << 20 };
+
 typedef struct cvy_layout_params {
   size_t bucket_floats;    /* a bucket is closed when it holds so many, and ends between two layers; 0: 1 MiB */
   const char *freeze;      /* globs (base/globs.h) of layers that are not trained; NULL: none */

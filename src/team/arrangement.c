@@ -8,6 +8,8 @@
 #include "src/team/exchange_cost.h"
 #include "src/fleet/node_messages.h"
 
+static const double lone_mib = CVY_LAYOUT_LONE_FLOATS * sizeof(float) / (double)(1 << 20);
+
 static cvy_status arrange(cvy_team *team, double bucket_mib) {
   cvy_status status = CVY_OK;
   const cvy_team_params *const p = &team->params;
@@ -38,6 +40,23 @@ static cvy_status measure(void *device, void *arg) {
   return CVY_OK;
 }
 
+/* [worker] Whether the device updates its weights by kernels for graphics cards. */
+static cvy_status ask_shape(void *device, void *arg) {
+  *(bool *)arg = !cvy_device_get_capabilities(((cvy_replica *)device)->device)->cpu_shaped;
+  return CVY_OK;
+}
+
+/* Large buckets for a lone graphics card. A processor updates a bucket whose gradient is still in its caches. */
+static cvy_status arrange_lone(cvy_team *team) {
+  cvy_status status = CVY_OK;
+  bool simt = false;
+  if (cvy_env_on(CVY_ENV_NO_TUNE) || !cvy_team_may_be_lone(&team->params)) return CVY_OK;
+  CVY_TRY(cvy_roster_call_all(team->roster, ask_shape, &simt));
+  if (simt) CVY_TRY(arrange(team, lone_mib));
+fail:
+  return status;
+}
+
 /* Of the slowest node. */
 static cvy_status gather(cvy_fleet *fleet, cvy_exchange_cost *cost) {
   cvy_status status = CVY_OK;
@@ -60,7 +79,8 @@ cvy_status cvy_team_choose_buckets(cvy_team *team) {
   const int n = team->devices->n;
   const double bytes = (double)cvy_layout_trained(team->layout) * sizeof(float);
   cvy_exchange_cost *costs = NULL, cost = {0};
-  if (p->bucket_mib > 0 || p->inference || p->no_sync || cvy_team_is_alone(team)) return CVY_OK;
+  if (p->bucket_mib > 0 || p->inference || p->no_sync) return CVY_OK;
+  if (cvy_team_is_alone(team)) return arrange_lone(team);
   if (!cvy_env_on(CVY_ENV_NO_TUNE)) {
     costs = cvy_calloc((size_t)n, sizeof *costs);
     CVY_REQUIRE(costs, CVY_E_MEMORY, "out of host memory");

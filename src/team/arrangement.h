@@ -10,7 +10,8 @@
 cvy_status cvy_team_arrange(cvy_team *team);
 /* [caller] With all devices open and nothing planned: where params.bucket_mib is 0 and gradients cross, measures on the
  * devices at once what an exchange costs (exchange_cost.h), and arranges again with buckets of the size that follows.
- * In a fleet every node calls it, and all take the same size. With CVY_NO_TUNE=1 nothing is measured. */
+ * In a fleet every node calls it, and all take the same size. A lone graphics card has buckets of
+ * CVY_LAYOUT_LONE_FLOATS. With CVY_NO_TUNE=1 nothing is measured, and buckets stay as they are. */
 cvy_status cvy_team_choose_buckets(cvy_team *team);
 
 #endif

@@ -37,8 +37,9 @@ static void run_case(check_device *d, case_rng *r, const conv_case *c) {
   for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {
     const char *const took = conv_case_took((cvy_conv_pass)pass);
     if (!*took) continue;
-    if (!d->cpu_shaped) assert_string_equal(took, "direct_simt");
-    else if (!is_direct_cpu(c, (cvy_conv_pass)pass, took)) fail_msg("pass %d took %s", pass, took);
+    const bool thin = pass == CVY_CONV_BACKWARD_WEIGHTS && c->p.x.c <= 4 && strcmp(took, "thin_simt") == 0;
+    if (!d->cpu_shaped && !thin) assert_string_equal(took, "direct_simt");
+    if (d->cpu_shaped && !is_direct_cpu(c, (cvy_conv_pass)pass, took)) fail_msg("pass %d took %s", pass, took);
   }
 }
 

@@ -71,6 +71,22 @@ static void test_strides(check_device *d) {
   }
 }
 
+/* Gradients of filters in so many parts that items share the sum of a value, and dy's columns in several sums. */
+static void test_finish(check_device *d) {
+  if (!is_ours(d) || conv_in_oclgrind()) return;
+  for (int i = 0; i < 2; i++) {
+    case_rng r = check_rng_make(d, 200 + i);
+    conv_case c = {.n = 13 + i, .accumulate = i == 1, .fill = CASE_FILL_NORMAL};
+    int parts[CVY_CONV_PASSES];
+    c.p = case_conv2d_params(14, (cvy_shape){30, 30, 8, 8}, 18 - 2 * i, 1 + 2 * i, 1, 0);
+    c.p.y_pitch = c.p.k, c.p.bias = c.p.no_backward_data = true, c.p.algos = (cvy_conv_algo_list){1, {CVY_CONV_DIRECT}};
+    find_parts(d, &c.p, parts);
+    if (parts[CVY_CONV_BACKWARD_WEIGHTS] <= 64) check_fail(d, "case %d: %d parts", i, parts[CVY_CONV_BACKWARD_WEIGHTS]);
+    conv_case_run(d, &r, &c);
+    assert_string_equal(conv_case_took(CVY_CONV_BACKWARD_WEIGHTS), "direct_simt");
+  }
+}
+
 /* Winograd with few tiles and many channels: products in parts. */
 static void test_winograd(check_device *d) {
   if (!is_ours(d) || conv_in_oclgrind()) return;
@@ -143,8 +159,11 @@ static void test_order(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"strides", test_strides}, {"winograd", test_winograd}, {"chunks", test_chunks}, {"order", test_order}};
+  static const check_test tests[] = {{"strides", test_strides},
+                                     {"finish", test_finish},
+                                     {"winograd", test_winograd},
+                                     {"chunks", test_chunks},
+                                     {"order", test_order}};
   setenv("CVY_FORCE_PLAN", "h100", 1);
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

@@ -50,17 +50,18 @@ CHECK_TEST(measured) {
   assert_true(cost.byte_s > 1e-13 && cost.byte_s < 1e-5);
 }
 
-static cvy_team *train(check_device *d, double bucket_mib, const char *freeze) {
-  static const double even[2] = {BATCH / 2, BATCH / 2};
+/* replicas: 1 or 2 */
+static cvy_team *train(check_device *d, int replicas, double bucket_mib, const char *freeze) {
+  static const double even[2] = {BATCH / 2, BATCH / 2}, whole[1] = {BATCH};
   const cvy_team_params params = {.batch = BATCH,
                                   .momentum = 0.9f,
                                   .split = CVY_SPLIT_SHARES,
-                                  .split_values = even,
+                                  .split_values = replicas == 1 ? whole : even,
                                   .tune = CVY_TUNE_OFF,
                                   .conv_algo = "direct",
                                   .freeze = freeze,
                                   .bucket_mib = bucket_mib};
-  cvy_team *const team = check_team(d, check_devices(d, "*2"), net, &params, 3, data);
+  cvy_team *const team = check_team(d, check_devices(d, replicas == 1 ? "" : "*2"), net, &params, 3, data);
   int32_t samples[BATCH];
   for (int s = 0; s < STEPS; s++) {
     for (int i = 0; i < BATCH; i++) samples[i] = (s * 17 + i * 7) % SAMPLES;
@@ -78,14 +79,36 @@ CHECK_TEST(chosen) {
   make_net(d);
   for (int f = 0; f < 2; f++) {
     if (!check_case(d, "frozen %d", f)) continue;
-    cvy_team *const given = train(d, 1, frozen[f]);
+    cvy_team *const given = train(d, 2, 1, frozen[f]);
     unsetenv("CVY_NO_TUNE");
-    cvy_team *const chosen = train(d, 0, frozen[f]);
+    cvy_team *const chosen = train(d, 2, 0, frozen[f]);
     if (kept) setenv("CVY_NO_TUNE", kept, 1);
     assert_ptr_equal(chosen->layout, &chosen->own_layout);
     assert_int_equal(chosen->layout->n_frozen_floats > 0, f);
     assert_int_equal(chosen->layout->n_frozen_floats, given->layout->n_frozen_floats);
     assert_int_equal(chosen->layout->n_floats, given->layout->n_floats);
+    if (memcmp(cvy_ledger_w(chosen->ledger), cvy_ledger_w(given->ledger), given->layout->n_floats * sizeof(float)) != 0)
+      check_fail(d, "buckets of another size change the weights");
+    check_case_end(d);
+  }
+  free(kept);
+  drop_net(d);
+}
+
+/* A lone card has large buckets, a lone processor those of 1 MiB, and both the weights that any buckets give. */
+CHECK_TEST(lone) {
+  char *const before = getenv("CVY_NO_TUNE"), *const kept = before ? strdup(before) : NULL;
+  make_net(d);
+  for (int simt = 0; simt < 2; simt++) {
+    if (!check_case(d, "lone, simt %d", simt)) continue;
+    setenv("CVY_FORCE_SHAPE", simt ? "simt" : "cpu", 1);
+    cvy_team *const given = train(d, 1, 0.001, NULL);
+    unsetenv("CVY_NO_TUNE");
+    cvy_team *const chosen = train(d, 1, 0, NULL);
+    if (kept) setenv("CVY_NO_TUNE", kept, 1);
+    unsetenv("CVY_FORCE_SHAPE");
+    if ((chosen->layout == &chosen->own_layout) != simt) check_fail(d, "simt %d: buckets are not as expected", simt);
+    assert_true(chosen->layout->n_buckets < given->layout->n_buckets);
     if (memcmp(cvy_ledger_w(chosen->ledger), cvy_ledger_w(given->ledger), given->layout->n_floats * sizeof(float)) != 0)
       check_fail(d, "buckets of another size change the weights");
     check_case_end(d);

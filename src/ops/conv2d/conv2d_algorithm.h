@@ -26,6 +26,7 @@
   ROW(winograd4_weights_cpu)     \
   ROW(winograd2_weights_cpu)     \
   ROW(direct_simt)               \
+  ROW(thin_simt)                 \
   ROW(depthwise)                 \
   ROW(groups_cpu)                \
   ROW(groups_simt)               \

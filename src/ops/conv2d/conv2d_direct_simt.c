@@ -30,7 +30,7 @@ static cvy_status size_workspace(simt_state *st) {
   int64_t floats = (int64_t)plan->part_floats * plan->max_parts;
   if (job->weights) {
     int sums;
-    (void)cvy_simt_sum_rows(positions, &sums);
+    (void)cvy_simt_sum_rows(positions, CVY_SIMT_DIRECT_SUMS, &sums);
     st->sums_at = (int)floats;
     floats += (int64_t)sums * job->y.pitch;
   } else if (job->stats && !plan->part_floats)
@@ -156,6 +156,7 @@ static cvy_status run_data(simt_state *st, cvy_queue *queue, const cvy_conv_call
                      .by_w_less = cvy_divider_make(grid_w > 1 ? grid_w - 1 : 1),
                      .by_taps = cvy_divider_make(taps_w),
                      .by_taps_less = cvy_divider_make(taps_w > 1 ? taps_w - 1 : 1)};
+  const int pieces = p->x.pitch % 4 == 0 ? p->x.pitch / 4 : p->x.pitch;
   const int phases = cvy_simt_phases(&st->plan, &g.phases_w);
   int launched = 0;
   for (g.first = 0; g.first < phases; g.first += g.count) {
@@ -166,12 +167,21 @@ static cvy_status run_data(simt_state *st, cvy_queue *queue, const cvy_conv_call
     if (launched < CVY_SIMT_LAUNCHES) cvy_launch_expect(queue, &works[launched++]);
     CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_grid(groups, cvy_gemm_items(st->plan.tile)), CVY_BUF(call->dy),
                        CVY_BUF(NULL), CVY_BUF(NULL), CVY_BUF(call->w), CVY_BUF(NULL), CVY_BUF(call->dx),
-                       CVY_BUF(st->sum ? call->workspace : NULL), CVY_STRUCT(g), CVY_STRUCT(c)));
+                       CVY_BUF(st->sum ? call->workspace : NULL), CVY_STRUCT(g), CVY_STRUCT(c), CVY_DIVIDER(pieces),
+                       CVY_DIVIDER(p->x.w), CVY_DIVIDER(p->x.h), CVY_DIVIDER(p->stride_h), CVY_DIVIDER(p->stride_w)));
   }
   if (launched < CVY_SIMT_LAUNCHES) cvy_launch_expect(queue, &works[launched]);
   if (st->sum) CVY_TRY(run_sum(st, queue, call));
 fail:
   return status;
+}
+
+cvy_status cvy_simt_run_finish(cvy_kernel *finish, cvy_queue *queue, const cvy_conv_call *call, int n_dw, int parts,
+                               int sums_at, int n_db, int sums) {
+  const int lanes = cvy_simt_finish_lanes(sums > parts ? sums : parts);
+  return CVY_LAUNCH(queue, finish, cvy_conv_grid(cvy_ceil_div(n_dw + n_db, 256 / lanes), 256), CVY_BUF(call->workspace),
+                    CVY_BUF(call->dw), CVY_BUF(call->db), CVY_INT(n_dw), CVY_INT(parts), CVY_INT(sums_at),
+                    CVY_INT(n_db), CVY_INT(sums), CVY_INT(lanes), CVY_INT(call->accumulate));
 }
 
 static cvy_status run_weights(simt_state *st, cvy_queue *queue, const cvy_conv_call *call,
@@ -181,23 +191,21 @@ static cvy_status run_weights(simt_state *st, cvy_queue *queue, const cvy_conv_c
   cvy_conv_simt_call c = describe(st, call, &g);
   int parts, sums;
   const int per_part = cvy_simt_part_positions(&st->plan, call->n, &parts),
-            sum_rows = cvy_simt_sum_rows(c.positions, &sums), n_dw = parts > 1 ? st->plan.part_floats : 0;
-  int64_t groups = cvy_simt_groups(&st->plan, call->n, 0);
-  if (call->db) groups += (int64_t)sums * cvy_ceil_div(g.out.pitch, 64);
-  else sums = 0;
+            sum_rows = cvy_simt_sum_rows(c.positions, CVY_SIMT_DIRECT_SUMS, &sums),
+            n_dw = parts > 1 ? st->plan.part_floats : 0;
+  if (!call->db) sums = 0;
+  const int sum_groups = sums * cvy_ceil_div(g.out.pitch, 64);
+  const int64_t groups = cvy_simt_groups(&st->plan, call->n, 0) + sum_groups;
   c.part_length = per_part, c.part_floats = n_dw;
   c.accumulate = parts == 1 && call->accumulate;
   cvy_launch_expect(queue, &works[0]);
   CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_grid(groups, cvy_gemm_items(st->plan.tile)), CVY_BUF(call->x),
                      CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->dy),
                      CVY_BUF(parts > 1 ? call->workspace : call->dw), CVY_BUF(call->db ? call->workspace : NULL),
-                     CVY_STRUCT(g), CVY_STRUCT(c), CVY_INT(parts), CVY_INT(sum_rows), CVY_INT(st->sums_at)));
+                     CVY_STRUCT(g), CVY_STRUCT(c), CVY_INT(sum_groups), CVY_INT(sum_rows), CVY_INT(st->sums_at)));
   cvy_launch_expect(queue, &works[1]);
   if (n_dw > 0 || call->db)
-    CVY_TRY(CVY_LAUNCH(queue, st->finish, cvy_conv_grid(cvy_ceil_div(n_dw + (call->db ? g.out.pitch : 0), 64), 64),
-                       CVY_BUF(call->workspace), CVY_BUF(call->dw), CVY_BUF(call->db), CVY_INT(n_dw), CVY_INT(parts),
-                       CVY_INT(st->sums_at), CVY_INT(call->db ? g.out.pitch : 0), CVY_INT(sums),
-                       CVY_INT(call->accumulate)));
+    CVY_TRY(cvy_simt_run_finish(st->finish, queue, call, n_dw, parts, st->sums_at, call->db ? g.out.pitch : 0, sums));
 fail:
   return status;
 }

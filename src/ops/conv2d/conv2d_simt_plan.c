@@ -9,7 +9,8 @@ enum {
   LEAST_DEPTH = 32,     /* of a part */
   MOST_PARTS = 64,      /* of a sum of forward or backward_data */
   LEAST_SUM_ROWS = 256, /* of a partial sum of db */
-  MOST_SUMS = 64,
+  LANE_PARTS = 32,      /* parts that an item of conv2d_simt_finish adds up before others share them */
+  MOST_LANES = 32,
   CHUNK_FLOATS_MAX = 64 << 20, /* matrices of a chunk; also a MEMORY_SHARE-th of the device's memory */
   MEMORY_SHARE = 32
 };
@@ -94,11 +95,17 @@ int cvy_simt_part_positions(const cvy_simt_direct *plan, int n, int *parts) {
   return per_part;
 }
 
-int cvy_simt_sum_rows(int64_t positions, int *sums) {
-  const int64_t even = ceil_div(positions, MOST_SUMS);
+int cvy_simt_sum_rows(int64_t positions, int most, int *sums) {
+  const int64_t even = ceil_div(positions, most);
   const int rows = even > LEAST_SUM_ROWS ? (int)even : LEAST_SUM_ROWS;
   *sums = (int)ceil_div(positions, rows);
   return rows;
+}
+
+int cvy_simt_finish_lanes(int count) {
+  int lanes = 1;
+  while (lanes < MOST_LANES && count > lanes * LANE_PARTS) lanes *= 2;
+  return lanes;
 }
 
 int64_t cvy_simt_groups(const cvy_simt_direct *plan, int n, int phase) {
@@ -144,7 +151,7 @@ static void weights_works(const cvy_simt_machine *m, const cvy_simt_direct *plan
   const cvy_conv2d_params *const p = &plan->p;
   int parts, sums;
   const int per_part = cvy_simt_part_positions(plan, n, &parts);
-  (void)cvy_simt_sum_rows(positions_of(plan, n), &sums);
+  (void)cvy_simt_sum_rows(positions_of(plan, n), CVY_SIMT_DIRECT_SUMS, &sums);
   const int64_t groups = cvy_simt_groups(plan, n, 0), cut = groups / parts;
   const double area = (double)plan->tile.m * plan->tile.n, dw = 4.0 * p->r * p->s * p->x.c * plan->y.pitch,
                sum = db ? 4.0 * sums * plan->y.pitch : 0;
@@ -285,7 +292,7 @@ int cvy_simt_part_tiles(const cvy_simt_winograd *plan, int tiles, int *parts) {
 
 cvy_simt_winograd_works cvy_simt_winograd_works_of(const cvy_simt_machine *machine, const cvy_conv2d_params *p,
                                                    const cvy_shape *y, cvy_conv_pass pass,
-                                                   const cvy_simt_winograd *plan, int samples) {
+                                                   const cvy_simt_winograd *plan, int samples, bool first) {
   const bool data = pass == CVY_CONV_BACKWARD_DATA, weights = pass == CVY_CONV_BACKWARD_WEIGHTS;
   const cvy_shape *const in = data ? y : &p->x, *const out = data ? &p->x : y;
   const cvy_gemm_tile t = plan->tile;
@@ -304,32 +311,32 @@ cvy_simt_winograd_works cvy_simt_winograd_works_of(const cvy_simt_machine *machi
   const double part =
       machine->constants.products[plan->matrices == 16 ? CVY_PRODUCTS_WINOGRAD2 : CVY_PRODUCTS_WINOGRAD4][pass];
   const double faster = plan->matrices == 16 ? machine->tf32_rate : 1; /* F(4x4)'s products stay float32 */
-  cvy_simt_winograd_works w = {.input = {0}};
+  cvy_simt_winograd_works w = {.factors = {0}};
   if (weights) {
-    w.input = cvy_simt_moves(machine, x_bytes + v * time + y_bytes * (p->bias ? 2 : 1) + d * time);
+    w.factors = cvy_simt_moves(machine, x_bytes + v * time + y_bytes * (p->bias ? 2 : 1) + d * time);
     w.products = cvy_simt_products(machine, part, t, faster, cuts * parts, fma, depth, (v + d) * time + u * parts);
-    w.once = cvy_simt_moves(machine, u * parts + filter);
+    w.dw = cvy_simt_moves(machine, u * parts + filter);
   } else {
-    w.input = cvy_simt_moves(machine, x_bytes + v * time);
+    w.factors = cvy_simt_moves(machine, x_bytes + v * time + (first ? filter + u : 0));
     w.output = cvy_simt_moves(machine, d * parts * time + y_bytes);
     w.products = cvy_simt_products(machine, part, t, faster, cuts * parts, fma, depth, v * time + u + d * parts * time);
-    w.once = cvy_simt_moves(machine, filter + u);
   }
   return w;
+}
+
+static double chunk_seconds(const cvy_simt_winograd_works *w) {
+  return w->factors.seconds + w->products.seconds + w->output.seconds;
 }
 
 static double winograd_seconds(const cvy_simt_machine *machine, const cvy_conv2d_params *p, const cvy_shape *y,
                                cvy_conv_pass pass, const cvy_simt_winograd *plan) {
   const int full = p->n_max / plan->chunk, rest = p->n_max % plan->chunk;
-  double seconds = 0;
-  for (int i = 0; i < 2; i++) {
-    const int times = i == 0 ? full : rest > 0, samples = i == 0 ? plan->chunk : rest;
-    if (!times) continue;
-    const cvy_simt_winograd_works w = cvy_simt_winograd_works_of(machine, p, y, pass, plan, samples);
-    seconds += times * (w.input.seconds + w.output.seconds + w.products.seconds);
-    if (i == 0) seconds += w.once.seconds;
-  }
-  return seconds;
+  const cvy_simt_winograd_works first = cvy_simt_winograd_works_of(machine, p, y, pass, plan, plan->chunk, true),
+                                next = cvy_simt_winograd_works_of(machine, p, y, pass, plan, plan->chunk, false),
+                                last = cvy_simt_winograd_works_of(machine, p, y, pass, plan,
+                                                                  rest > 0 ? rest : plan->chunk, false);
+  return chunk_seconds(&first) + (full - 1) * chunk_seconds(&next) + (rest > 0 ? chunk_seconds(&last) : 0) +
+         first.dw.seconds;
 }
 
 /* The best number of parts with the plan's tile and chunk; *plan gets it. `most_floats`: of a chunk's matrices. */

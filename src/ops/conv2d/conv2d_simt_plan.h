@@ -63,8 +63,15 @@ int cvy_simt_phases(const cvy_simt_direct *plan, int *phases_w);
 int64_t cvy_simt_groups(const cvy_simt_direct *plan, int n, int phase);
 /* Positions of a part of backward_weights for n samples, and the number of parts. */
 int cvy_simt_part_positions(const cvy_simt_direct *plan, int n, int *parts);
-/* Rows of a partial sum of dy's `positions` rows for db, and the number of such sums. */
-int cvy_simt_sum_rows(int64_t positions, int *sums);
+/* Rows of a partial sum of dy's `positions` rows for db, and the number of such sums: `most` at most. */
+enum { CVY_SIMT_DIRECT_SUMS = 256, CVY_SIMT_WINOGRAD_SUMS = 64 };
+int cvy_simt_sum_rows(int64_t positions, int most, int *sums);
+/* Items that add up `count` parts of a value together: conv2d_simt_finish. A power of two. */
+int cvy_simt_finish_lanes(int count);
+/* [conv2d_direct_simt.c] Launches conv2d_simt_finish: dw (n_dw floats, 0: complete already) from `parts` in the
+ * workspace, db (n_db floats) from `sums` behind sums_at. */
+cvy_status cvy_simt_run_finish(cvy_kernel *finish, cvy_queue *queue, const cvy_conv_call *call, int n_dw, int parts,
+                               int sums_at, int n_db, int sums);
 /* The launches for n samples in their order; returns how many, of which the first CVY_SIMT_LAUNCHES are in `out`. */
 int cvy_simt_direct_works(const cvy_simt_machine *m, const cvy_simt_direct *plan, int n, bool db,
                           cvy_launch_work out[CVY_SIMT_LAUNCHES]);
@@ -89,14 +96,14 @@ cvy_status cvy_simt_plan_winograd(const cvy_simt_machine *machine, const cvy_con
 /* Tiles of a part of backward_weights in a chunk of so many tiles, and the number of parts. */
 int cvy_simt_part_tiles(const cvy_simt_winograd *plan, int tiles, int *parts);
 
-/* The launches of a chunk of `samples`: input (backward_weights: both factors), products, and output (not of
- * backward_weights). And those for the whole call: filters in front (forward, backward_data), dw behind
- * (backward_weights). */
+/* The launches of a chunk of `samples`: both factors (of forward and backward_data the input's matrices, in the call's
+ * `first` chunk the filters', too), products, and output (not of backward_weights). And dw, behind all chunks of
+ * backward_weights. */
 typedef struct cvy_simt_winograd_works {
-  cvy_launch_work input, products, output, once;
+  cvy_launch_work factors, products, output, dw;
 } cvy_simt_winograd_works;
 cvy_simt_winograd_works cvy_simt_winograd_works_of(const cvy_simt_machine *machine, const cvy_conv2d_params *p,
                                                    const cvy_shape *y, cvy_conv_pass pass,
-                                                   const cvy_simt_winograd *plan, int samples);
+                                                   const cvy_simt_winograd *plan, int samples, bool first);
 
 #endif

@@ -24,8 +24,9 @@ typedef struct winograd_state {
   int input_at, out_at, sums_at;   /* in the workspace */
   cvy_simt_machine machine;
   cvy_simt_winograd plan;
-  cvy_kernel *filter, *input, *output, *multiply; /* of forward and backward_data */
-  cvy_kernel *factors, *dw;                       /* of backward_weights, with multiply */
+  cvy_kernel *factors, *multiply;
+  cvy_kernel *output; /* of forward and backward_data */
+  cvy_kernel *dw;     /* of backward_weights */
 } winograd_state;
 
 /* Expected time beside direct's, of the shipped defaults. F(4x4)'s multiply-adds stay float32 with TF32. */
@@ -55,7 +56,8 @@ static cvy_status size_workspace(winograd_state *st) {
   const int64_t first = job->weights ? plan->max_parts * u_floats : u_floats;
   int64_t rest = v_floats + d_floats * (job->weights ? 1 : plan->max_parts);
   int sums = 0;
-  if (job->weights) (void)cvy_simt_sum_rows((int64_t)job->params.n_max * job->out.h * job->out.w, &sums);
+  if (job->weights)
+    (void)cvy_simt_sum_rows((int64_t)job->params.n_max * job->out.h * job->out.w, CVY_SIMT_WINOGRAD_SUMS, &sums);
   st->sums_at = (int)(first + rest);
   rest += (int64_t)sums * job->out.pitch;
   st->part_floats = (int)u_floats;
@@ -88,8 +90,7 @@ static cvy_status create(void *state, const int *tile) {
     CVY_TRY(cvy_conv_kernel(job, "winograd_simt_factors", transforms, n_transforms, &st->factors));
     CVY_TRY(cvy_conv_kernel(job, "winograd_simt_dw", transforms, n_transforms, &st->dw));
   } else {
-    CVY_TRY(cvy_conv_kernel(job, "winograd_simt_filter", transforms, n_transforms, &st->filter));
-    CVY_TRY(cvy_conv_kernel(job, "winograd_simt_input", transforms, n_transforms, &st->input));
+    CVY_TRY(cvy_conv_kernel(job, "winograd_simt_gather_factors", transforms, n_transforms, &st->factors));
     CVY_TRY(cvy_conv_kernel(job, "winograd_simt_output", transforms, n_transforms, &st->output));
   }
 fail:
@@ -136,32 +137,54 @@ static cvy_winograd_pixels pixels_of(const winograd_state *st, const cvy_conv_ca
                                .by_group = cvy_divider_make(call->group_size)};
 }
 
-/* Both factors of backward_weights for `tiles` tiles from sample `first` on. Columns of dy are summed once, behind the
- * first chunk's tiles. */
+/* Both factors of backward_weights for `tiles` tiles from sample `first` on. Columns of dy are summed once, in
+ * front of the first chunk's tiles. */
 static cvy_status run_factors(winograd_state *st, cvy_queue *queue, const cvy_conv_call *call, int first, int tiles) {
   const cvy_shape *const dy = &st->job.out;
   const int positions = call->n * dy->h * dy->w, pitch = st->plan.out_pitch;
   int sums;
+  const int sum_rows = cvy_simt_sum_rows(positions, CVY_SIMT_WINOGRAD_SUMS, &sums);
   const cvy_winograd_pixels pixels = pixels_of(st, call, first, tiles);
-  const cvy_winograd_gradients gradients = {.tiles = pixels.tiles,
-                                            .out = *dy,
-                                            .at = st->out_at,
-                                            .pitch = pitch,
-                                            .positions = positions,
-                                            .sum_rows = cvy_simt_sum_rows(positions, &sums),
-                                            .sums_at = st->sums_at,
-                                            .by_pitch = cvy_divider_make(pitch)};
-  const int64_t inputs = ((int64_t)tiles * pixels.pitch + 255) / 256, outputs = ((int64_t)tiles * pitch + 255) / 256,
-                summing = call->db && first == 0 ? (int64_t)sums * cvy_ceil_div(dy->pitch, 64) : 0;
-  return CVY_LAUNCH(queue, st->factors, cvy_conv_grid(inputs + outputs + summing, 256), CVY_BUF(call->in),
+  const cvy_winograd_gradients gradients = {
+      .tiles = pixels.tiles,
+      .out = *dy,
+      .at = st->out_at,
+      .pitch = pitch,
+      .positions = positions,
+      .sum_groups = call->db && first == 0 ? sums * cvy_ceil_div(dy->pitch, 64) : 0,
+      .sum_rows = sum_rows,
+      .sums_at = st->sums_at,
+      .by_pitch = cvy_divider_make(pitch)};
+  const int64_t inputs = ((int64_t)tiles * pixels.pitch + 255) / 256, outputs = ((int64_t)tiles * pitch + 255) / 256;
+  return CVY_LAUNCH(queue, st->factors, cvy_conv_grid(gradients.sum_groups + inputs + outputs, 256), CVY_BUF(call->in),
                     CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->dy), CVY_BUF(call->workspace),
                     CVY_STRUCT(pixels), CVY_STRUCT(gradients));
 }
 
-/* The launches of a chunk, for a device of a dry run. */
-static cvy_simt_winograd_works works_of(const winograd_state *st, cvy_queue *queue, int samples) {
+/* Both factors of forward or backward_data for `tiles` tiles from sample `first` on; the filters' with the first. */
+static cvy_status run_gather_factors(winograd_state *st, cvy_queue *queue, const cvy_conv_call *call, int first,
+                                     int tiles) {
+  const cvy_conv_job *const job = &st->job;
+  const cvy_winograd_pixels pixels = pixels_of(st, call, first, tiles);
+  const cvy_winograd_filters filters = {.rows = st->plan.in_pitch,
+                                        .pitch = st->plan.out_pitch,
+                                        .channels = job->params.x.c,
+                                        .filters = job->params.k,
+                                        .w_pitch = job->y.pitch,
+                                        .turned = job->data,
+                                        .by_pitch = cvy_divider_make(st->plan.out_pitch)};
+  const int64_t inputs = ((int64_t)tiles * pixels.pitch + 255) / 256,
+                behind = first == 0 ? ((int64_t)filters.rows * filters.pitch + 255) / 256 : 0;
+  return CVY_LAUNCH(queue, st->factors, cvy_conv_grid(inputs + behind, 256), CVY_BUF(call->in), CVY_BUF(call->affine),
+                    CVY_BUF(call->residual), CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_STRUCT(pixels),
+                    CVY_STRUCT(filters));
+}
+
+/* The launches of a chunk from sample `first` on, for a device of a dry run. */
+static cvy_simt_winograd_works works_of(const winograd_state *st, cvy_queue *queue, int first, int samples) {
   if (!cvy_device_is_dry_run(cvy_queue_device(queue))) return (cvy_simt_winograd_works){0};
-  return cvy_simt_winograd_works_of(&st->machine, &st->job.params, &st->job.y, st->job.pass, &st->plan, samples);
+  return cvy_simt_winograd_works_of(&st->machine, &st->job.params, &st->job.y, st->job.pass, &st->plan, samples,
+                                    first == 0);
 }
 
 static cvy_status run_gather(winograd_state *st, cvy_queue *queue, const cvy_conv_call *call) {
@@ -170,21 +193,14 @@ static cvy_status run_gather(winograd_state *st, cvy_queue *queue, const cvy_con
   const cvy_shape *const out = &job->out;
   const int rows = st->plan.in_pitch, columns = st->plan.out_pitch, matrices = st->plan.matrices;
   const int lanes = output_lanes(st), blocks = cvy_ceil_div(out->pitch, lanes);
-  const cvy_launch_work once = works_of(st, queue, st->plan.chunk).once;
-  cvy_launch_expect(queue, &once);
-  CVY_TRY(CVY_LAUNCH(queue, st->filter, items_of((int64_t)rows * columns), CVY_BUF(call->w), CVY_BUF(call->workspace),
-                     CVY_INT(0), CVY_INT(rows), CVY_INT(columns), CVY_INT(job->params.x.c), CVY_INT(job->params.k),
-                     CVY_INT(job->y.pitch), CVY_INT(job->data), CVY_DIVIDER(columns)));
   for (int first = 0; first < call->n; first += st->plan.chunk) {
     const int samples = cvy_conv_smaller(st->plan.chunk, call->n - first), tiles = samples * st->per_image;
     const int64_t groups = (int64_t)cvy_ceil_div(tiles, st->plan.tile.m) * cvy_ceil_div(columns, st->plan.tile.n) *
                            matrices * st->plan.max_parts;
     const int m_floats = matrices * tiles * columns;
-    const cvy_simt_winograd_works works = works_of(st, queue, samples);
-    cvy_launch_expect(queue, &works.input);
-    const cvy_winograd_pixels pixels = pixels_of(st, call, first, tiles);
-    CVY_TRY(CVY_LAUNCH(queue, st->input, items_of((int64_t)tiles * pixels.pitch), CVY_BUF(call->in),
-                       CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->workspace), CVY_STRUCT(pixels)));
+    const cvy_simt_winograd_works works = works_of(st, queue, first, samples);
+    cvy_launch_expect(queue, &works.factors);
+    CVY_TRY(run_gather_factors(st, queue, call, first, tiles));
     cvy_launch_expect(queue, &works.products);
     CVY_TRY(CVY_LAUNCH(
         queue, st->multiply, cvy_conv_grid(groups, cvy_gemm_items(st->plan.tile)), CVY_BUF(call->workspace),
@@ -211,16 +227,16 @@ static cvy_status run_weights(winograd_state *st, cvy_queue *queue, const cvy_co
   /* Parts are cut for the first chunk; a smaller last one leaves its last parts as they are. */
   const int most_tiles = cvy_conv_smaller(st->plan.chunk, call->n) * st->per_image;
   int all_parts, sums;
-  (void)cvy_simt_sum_rows((int64_t)call->n * dy->h * dy->w, &sums);
+  (void)cvy_simt_sum_rows((int64_t)call->n * dy->h * dy->w, CVY_SIMT_WINOGRAD_SUMS, &sums);
   const int per_part = cvy_simt_part_tiles(&st->plan, most_tiles, &all_parts);
-  const cvy_launch_work once = works_of(st, queue, st->plan.chunk).once;
+  const cvy_launch_work dw = works_of(st, queue, 0, st->plan.chunk).dw;
   for (int first = 0; first < call->n; first += st->plan.chunk) {
     const int tiles = cvy_conv_smaller(st->plan.chunk, call->n - first) * st->per_image,
               parts = cvy_ceil_div(tiles, per_part);
     const int64_t groups =
         (int64_t)cvy_ceil_div(rows, st->plan.tile.m) * cvy_ceil_div(columns, st->plan.tile.n) * matrices * parts;
-    const cvy_simt_winograd_works works = works_of(st, queue, tiles / st->per_image);
-    cvy_launch_expect(queue, &works.input);
+    const cvy_simt_winograd_works works = works_of(st, queue, first, tiles / st->per_image);
+    cvy_launch_expect(queue, &works.factors);
     CVY_TRY(run_factors(st, queue, call, first, tiles));
     cvy_launch_expect(queue, &works.products);
     CVY_TRY(CVY_LAUNCH(
@@ -229,7 +245,7 @@ static cvy_status run_weights(winograd_state *st, cvy_queue *queue, const cvy_co
         CVY_INT(rows), CVY_INT(tiles), CVY_INT(columns), CVY_INT(rows), CVY_INT(tiles * rows), CVY_INT(tiles * columns),
         CVY_INT(rows * columns), CVY_INT(matrices), CVY_INT(per_part), CVY_INT(st->part_floats), CVY_INT(first > 0)));
   }
-  cvy_launch_expect(queue, &once);
+  cvy_launch_expect(queue, &dw);
   const int n_db = call->db ? dy->pitch : 0;
   CVY_TRY(CVY_LAUNCH(queue, st->dw, items_of((int64_t)x->c * dy->pitch + n_db), CVY_BUF(call->workspace),
                      CVY_BUF(call->dw), CVY_INT(all_parts), CVY_INT(st->part_floats), CVY_INT(rows), CVY_INT(columns),

@@ -78,6 +78,7 @@ typedef struct plan_run {
   cvy_device *device;
   bench_subject subject;
   cvy_instance *instance;
+  cvy_layout layout; /* a lone card's */
   cvy_gather *gather;
   cvy_device_update *update;
   cvy_buffer *images, *labels, *index;
@@ -101,12 +102,13 @@ static cvy_status make_step(plan_run *run) {
   cvy_status status = CVY_OK;
   const int n = (int)run->options->batch;
   const cvy_shape *const x = &run->subject.net->layers[0].shape;
-  cvy_instance_params params = {.n = n, .moments = 1};
+  cvy_instance_params params = {.n = n, .layout = &run->layout, .moments = 1};
+  CVY_TRY(cvy_layout_arrange(cvy_net_layout(run->subject.net),
+                             &(cvy_layout_params){.bucket_floats = CVY_LAYOUT_LONE_FLOATS}, &run->layout));
   CVY_TRY(cvy_conv_algos_parse(run->options->conv_algo, &params.algos));
   CVY_TRY(cvy_instance_create(run->device, run->subject.net, &params, &run->instance));
   CVY_TRY(cvy_gather_create(run->device, x, NULL, &run->gather));
-  CVY_TRY(
-      cvy_device_update_create(run->device, run->instance, cvy_net_layout(run->subject.net), 0, false, &run->update));
+  CVY_TRY(cvy_device_update_create(run->device, run->instance, &run->layout, 0, false, &run->update));
   CVY_TRY(cvy_buffer_create(run->device, (size_t)n * (size_t)(x->h * x->w * x->c), &run->images));
   CVY_TRY(cvy_buffer_create(run->device, (size_t)n * sizeof(int32_t), &run->labels));
   CVY_TRY(cvy_buffer_create(run->device, (size_t)n * sizeof(int32_t), &run->index));
@@ -353,6 +355,7 @@ static void close_run(plan_run *run) {
   cvy_device_update_destroy(&run->update);
   cvy_gather_destroy(&run->gather);
   cvy_instance_destroy(&run->instance);
+  cvy_layout_clear(&run->layout);
   cvy_buffer_destroy(&run->images);
   cvy_buffer_destroy(&run->labels);
   cvy_buffer_destroy(&run->index);

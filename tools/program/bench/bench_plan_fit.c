@@ -76,8 +76,8 @@ static bool read_shape(const char *text, cvy_conv2d_params *out) {
   return true;
 }
 
-/* The launches of the pass in the dry run. */
-static cvy_status list_launches(fit_table *t, const cvy_conv2d_params *p, fit_row *row) {
+/* The launches of the pass in the dry run; none if it takes other kernels than those that were measured. */
+static cvy_status list_launches(fit_table *t, const cvy_conv2d_params *p, const char *algorithm, fit_row *row) {
   cvy_status status = CVY_OK;
   cvy_conv2d *op = NULL;
   cvy_shape y;
@@ -87,6 +87,8 @@ static cvy_status list_launches(fit_table *t, const cvy_conv2d_params *p, fit_ro
   cvy_queue *const queue = cvy_device_compute_queue(t->device);
   CVY_TRY(cvy_conv2d_create(t->device, p, &op));
   CVY_TRY(cvy_conv2d_output_shape(p, &y));
+  const char *const taken = cvy_conv2d_algorithm_name(op, (cvy_conv_pass)row->pass);
+  if (strcspn(algorithm, "+") != strlen(taken) || strncmp(taken, algorithm, strlen(taken)) != 0) goto fail;
   const size_t sizes[BUFFERS] = {cvy_shape_elems(&p->x) * (size_t)p->n_max,
                                  (size_t)(p->r * p->s * p->x.c * y.pitch),
                                  cvy_shape_elems(&y) * (size_t)p->n_max,
@@ -154,8 +156,9 @@ static cvy_status add_row(fit_table *t, json_t *from, bool tf32) {
     /* the other passes are planned with any kernel and not used */
     p.algos.algo[p.algos.n] = CVY_CONV_DIRECT;
     p.algos.n += p.choice[row.pass].algo != CVY_CONV_DIRECT;
-    CVY_TRY(list_launches(t, &p, &row));
-  } else {
+    CVY_TRY(list_launches(t, &p, algorithm, &row));
+  }
+  if (row.n == 0) {
     t->out->left_out++;
     return CVY_OK;
   }
