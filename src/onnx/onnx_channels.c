@@ -266,6 +266,7 @@ cvy_node cvy_onnx_shift(state *im, cvy_node x, const value *b) {
   c->next = im->channels;
   im->channels = c;
   c->of = x, c->n = (int)n, c->role = CVY_ONNX_FREE, c->shifts = true, c->shift = b;
+  for (size_t i = 0; i < n; i++) c->numbers[i] = 1;
   return c->made = new_layer(im, c);
 }
 

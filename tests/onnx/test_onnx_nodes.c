@@ -489,6 +489,10 @@ CHECK_TEST(transposed) {
     assert_int_equal(l->kind, CVY_LAYER_DECONV2D);
     assert_true(l->shape.c == cases[i].channels && l->shape.h == cases[i].side && l->shape.w == cases[i].side);
     assert_string_equal(params, cases[i].text);
+    if (net->n_layers == 5) { /* the layer that adds the bias multiplies by 1 */
+      const float *const factors = net->layout.params[net->layers[2].param[0]].initial_value;
+      assert_true(factors[0] >= 1 && factors[0] <= 1);
+    }
     check_case_end(d);
   }
 }
