@@ -15,9 +15,9 @@ enum { LARGEST_SIZE = 65536, FIRST_LAYERS = 16 };
 /* ---- messages ---- */
 
 const char *cvy_layer_kind_name(cvy_layer_kind kind) {
-  static const char *const names[] = {"input",   "conv2d", "batchnorm", "relu",       "add",     "maxpool",
-                                      "avgpool", "linear", "softmax",   "activation", "concat",  "mul",
-                                      "dropout", "slice",  "shuffle",   "groupnorm",  "resample"};
+  static const char *const names[] = {"input",   "conv2d", "batchnorm", "relu",       "add",      "maxpool",
+                                      "avgpool", "linear", "softmax",   "activation", "concat",   "mul",
+                                      "dropout", "slice",  "shuffle",   "groupnorm",  "resample", "deconv2d"};
   return names[kind];
 }
 
@@ -55,6 +55,26 @@ cvy_groupnorm_params cvy_layer_groupnorm(const cvy_layer *l, int n) {
       .n_max = cvy_layer_groupnorm_samples(l, n), .x = l->shape, .groups = l->groups, .eps = l->eps};
   if (l->by_position) p.x.h = p.x.w = 1;
   return p;
+}
+
+cvy_conv2d_params cvy_layer_deconv2d(const cvy_net *net, const cvy_layer *l, int n) {
+  const cvy_shape *const x = &net->layers[l->input[0]].shape;
+  return (cvy_conv2d_params){.n_max = n,
+                             .x = l->shape,
+                             .k = x->c,
+                             .y_pitch = x->pitch,
+                             .r = l->kernel[0],
+                             .s = l->kernel[1],
+                             .stride_h = l->stride[0],
+                             .stride_w = l->stride[1],
+                             .pad_h = l->pad[0],
+                             .pad_w = l->pad[1],
+                             .groups = l->groups,
+                             .dilation_h = l->dilation[0],
+                             .dilation_w = l->dilation[1],
+                             .pad_more_h = l->pad_more[0],
+                             .pad_more_w = l->pad_more[1],
+                             .layer = l->name};
 }
 
 cvy_resample_params cvy_layer_resample(const cvy_net *net, const cvy_layer *l, int n) {
@@ -316,6 +336,39 @@ cvy_node cvy_net_conv2d(cvy_net *net, cvy_node x, const char *name, const cvy_co
     return SPOIL(net, "%s: %d groups: the number must divide its %d channels and %d filters", title, spec->groups,
                  in->c, spec->filters);
   if (!weights_fit(net, title, spec->kernel[0], spec->kernel[1], in->c / layer.groups, spec->filters)) return -1;
+  return append(net, name ? name : "", layer);
+}
+
+cvy_node cvy_net_deconv2d(cvy_net *net, cvy_node x, const char *name, int channels, const cvy_conv2d_spec *spec,
+                          const int output_pad[2]) {
+  if (!input_is_good(net, x, CVY_LAYER_DECONV2D)) return -1;
+  char title[96];
+  snprintf(title, sizeof title, "deconv2d '%.63s'", name ? name : "");
+  if (!spec) return SPOIL(net, "%s: spec is NULL", title);
+  const cvy_shape in = net->layers[x].shape;
+  if (!size_in(channels, 1)) return SPOIL(net, "%s: %d channels: must be 1 to %d", title, channels, LARGEST_SIZE);
+  cvy_layer layer = {.kind = CVY_LAYER_DECONV2D, .input = {x, -1}};
+  cvy_shape made = {.c = channels};
+  int stride[2];
+  for (int d = 0; d < 2; d++) {
+    const int apart = spec->dilation[d] ? spec->dilation[d] : 1, more = output_pad ? output_pad[d] : 0;
+    stride[d] = spec->stride[d] ? spec->stride[d] : 1;
+    const int64_t size = (int64_t)((d ? in.w : in.h) - 1) * stride[d] - 2 * (int64_t)spec->pad[d] - spec->pad_more[d] +
+                         (int64_t)(spec->kernel[d] - 1) * apart + 1 + more;
+    if (more < 0 || more >= (stride[d] > apart ? stride[d] : apart) || size < 1 || size > LARGEST_SIZE)
+      return SPOIL(net, "%s: %lld rows or columns, %d of them behind: must be 1 to %d, and those less than the stride",
+                   title, (long long)size, more, LARGEST_SIZE);
+    *(d ? &made.w : &made.h) = (int)size;
+  }
+  if (!set_window(net, &layer, title, &made, spec->kernel, stride, spec->pad, spec->pad_more, spec->dilation))
+    return -1;
+  layer.groups = spec->groups ? spec->groups : 1;
+  if (layer.shape.h != in.h || layer.shape.w != in.w || layer.groups < 0 || in.c % layer.groups != 0 ||
+      channels % layer.groups != 0)
+    return SPOIL(net, "%s: %d groups of %d and %d channels, or a window that gives no %dx%d pixels back", title,
+                 spec->groups, in.c, channels, in.h, in.w);
+  if (!weights_fit(net, title, spec->kernel[0], spec->kernel[1], channels / layer.groups, in.c)) return -1;
+  layer.shape = made;
   return append(net, name ? name : "", layer);
 }
 

@@ -6,6 +6,7 @@
 #include "convoy/net.h"
 #include "src/nn/layout.h"
 #include "src/ops/activation.h"
+#include "src/ops/conv2d/conv2d.h"
 #include "src/ops/groupnorm.h"
 #include "src/ops/pool2d.h"
 #include "src/ops/resample.h"
@@ -28,7 +29,8 @@ typedef enum cvy_layer_kind {
   CVY_LAYER_SLICE,
   CVY_LAYER_SHUFFLE,
   CVY_LAYER_GROUPNORM,
-  CVY_LAYER_RESAMPLE
+  CVY_LAYER_RESAMPLE,
+  CVY_LAYER_DECONV2D
 } cvy_layer_kind;
 
 /* A weight or bias beyond its value, as the file of a network has it. */
@@ -111,6 +113,9 @@ cvy_groupnorm_params cvy_layer_groupnorm(const cvy_layer *layer, int n);
 static inline int cvy_layer_groupnorm_samples(const cvy_layer *l, int n) {
   return l->by_position ? n * l->shape.h * l->shape.w : n;
 }
+
+/* The convolution whose gradient by its input a deconv2d is, for n samples. */
+cvy_conv2d_params cvy_layer_deconv2d(const cvy_net *net, const cvy_layer *layer, int n);
 
 /* The resampling of a resample, for n samples. */
 cvy_resample_params cvy_layer_resample(const cvy_net *net, const cvy_layer *layer, int n);

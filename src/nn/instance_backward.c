@@ -85,6 +85,24 @@ fail:
   return status;
 }
 
+/* The convolution's roles: its input is y here, its output x. */
+static cvy_status backward_deconv2d(cvy_instance *i, const cvy_unit *u, cvy_conv2d *op, const cvy_pass *pass) {
+  cvy_status status = CVY_OK;
+  cvy_buffer *const dy = cvy_gradient_of(i, u->y), *const dx = u->scratch >= 0 ? cvy_storage_of(i, u->scratch)
+                                                                               : cvy_gradient_of(i, u->x[0]);
+  if (!u->frozen)
+    CVY_TRY(cvy_conv2d_backward_weights(op, i->queue, pass->n, dy, NULL, cvy_value_of(i, u->x[0]),
+                                        cvy_weight_gradient_of(i, u, 0), NULL, pass->accumulate, i->workspace));
+  cvy_profile_scope(i->device, CVY_SCOPE_PARTS * (int)(u - i->plan->units) + CVY_SCOPE_BACKWARD_DATA);
+  if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
+  CVY_TRY(cvy_conv2d_forward(op, i->queue, pass->n, dy, NULL, cvy_weight_of(i, u, 0), NULL, dx, NULL, i->workspace));
+  if (u->dx[0] == CVY_GRADIENT_ADD)
+    CVY_TRY(cvy_eltwise_accumulate(i->eltwise, i->queue, cvy_node_elems(i, u->x[0], pass->n), dx,
+                                   cvy_gradient_of(i, u->x[0])));
+fail:
+  return status;
+}
+
 static cvy_status backward_groupnorm(cvy_instance *i, const cvy_unit *u, cvy_groupnorm *op, const cvy_pass *pass) {
   return cvy_groupnorm_backward(
       op, i->queue,
@@ -214,6 +232,7 @@ static cvy_status backward_unit(cvy_instance *i, int unit, const cvy_pass *pass)
       if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
       return cvy_dropout_run(op->dropout, i->queue, pass->n, pass->samples, pass->epoch, cvy_gradient_of(i, u->y),
                              cvy_gradient_of(i, u->x[0]), u->dx[0] == CVY_GRADIENT_ADD);
+    case CVY_UNIT_DECONV2D: return backward_deconv2d(i, u, op->deconv2d, pass);
     case CVY_UNIT_RESAMPLE:
       if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
       return cvy_resample_backward(op->resample, i->queue, pass->n, cvy_gradient_of(i, u->y),

@@ -140,6 +140,9 @@ static cvy_status forward_unit(cvy_instance *i, int unit, const cvy_pass *pass, 
       return cvy_activation_forward(op->activation, i->queue, cvy_node_rows(i, u->y, pass->n), x, y);
     case CVY_UNIT_CHANNELS: return forward_channels(i, u, pass);
     case CVY_UNIT_DROPOUT: return forward_dropout(i, u, op->dropout, pass, training);
+    case CVY_UNIT_DECONV2D:
+      return cvy_conv2d_backward_data(op->deconv2d, i->queue, pass->n, x, cvy_weight_of(i, u, 0), y, false,
+                                      i->workspace);
     case CVY_UNIT_RESAMPLE: return cvy_resample_forward(op->resample, i->queue, pass->n, x, y);
     case CVY_UNIT_GROUPNORM:
       return cvy_groupnorm_forward(op->groupnorm, i->queue, cvy_layer_groupnorm_samples(cvy_unit_layer(i, u), pass->n),

@@ -93,6 +93,12 @@ static cvy_status make_groupnorm(cvy_instance *i, const cvy_unit *unit, int n, c
   return cvy_groupnorm_create(i->device, &params, &op->groupnorm);
 }
 
+static cvy_status make_deconv2d(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
+  cvy_conv2d_params params = cvy_layer_deconv2d(i->net, cvy_unit_layer(i, unit), n);
+  params.algos = i->params.algos, params.math = i->params.math;
+  return cvy_conv2d_create(i->device, &params, &op->deconv2d);
+}
+
 static cvy_status make_resample(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
   const cvy_resample_params params = cvy_layer_resample(i->net, cvy_unit_layer(i, unit), n);
   return cvy_resample_create(i->device, &params, &op->resample);
@@ -125,6 +131,10 @@ static cvy_status make_op(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit
     case CVY_UNIT_CONVPOOL:
       CVY_TRY(make_convpool(i, unit, n, op));
       *bytes = cvy_convpool_workspace_bytes(op->convpool);
+      break;
+    case CVY_UNIT_DECONV2D:
+      CVY_TRY(make_deconv2d(i, unit, n, op));
+      *bytes = cvy_conv2d_workspace_bytes(op->deconv2d);
       break;
     case CVY_UNIT_RESAMPLE: CVY_TRY(make_resample(i, unit, n, op)); break;
     case CVY_UNIT_GROUPNORM:
@@ -187,6 +197,7 @@ fail:
 void cvy_instance_clear_ops(cvy_instance *i) {
   for (int u = 0; i->ops && u < i->plan->n_units; u++) {
     cvy_conv2d_destroy(&i->ops[u].conv2d);
+    cvy_conv2d_destroy(&i->ops[u].deconv2d);
     cvy_batchnorm_destroy(&i->ops[u].batchnorm);
     cvy_pool2d_destroy(&i->ops[u].pool);
     cvy_convpool_destroy(&i->ops[u].convpool);

@@ -22,7 +22,7 @@
 
 /* Operation of a unit: the one of its kind; relu, channels, and add and mul of equal shapes use the instance's. */
 typedef struct cvy_unit_op {
-  cvy_conv2d *conv2d;
+  cvy_conv2d *conv2d, *deconv2d;
   cvy_batchnorm *batchnorm;
   cvy_pool2d *pool;
   cvy_convpool *convpool;

@@ -19,16 +19,18 @@ bool cvy_net_layer(const cvy_net *net, int i, cvy_layer_info *out) {
                           .height = l->shape.h,
                           .width = l->shape.w};
   out->inputs = cvy_layer_inputs(net, i, &out->n_inputs);
-  if (l->kind == CVY_LAYER_CONV2D || l->kind == CVY_LAYER_MAXPOOL || l->kind == CVY_LAYER_AVGPOOL) {
+  const bool back = l->kind == CVY_LAYER_DECONV2D, conv = l->kind == CVY_LAYER_CONV2D || back;
+  if (conv || l->kind == CVY_LAYER_MAXPOOL || l->kind == CVY_LAYER_AVGPOOL) {
     memcpy(out->kernel, l->kernel, sizeof out->kernel);
     memcpy(out->stride, l->stride, sizeof out->stride);
-    out->groups = l->kind == CVY_LAYER_CONV2D ? l->groups : 1;
+    out->groups = conv ? l->groups : 1;
   }
   for (int k = 0; k < 2; k++)
     if (l->param[k] >= 0 && !net->layout.params[l->param[k]].fixed)
       out->params += net->layout.params[l->param[k]].elems;
-  if (l->kind == CVY_LAYER_CONV2D || l->kind == CVY_LAYER_LINEAR)
-    out->multiply_adds = (double)net->layout.params[l->param[0]].elems * l->shape.h * l->shape.w;
+  const cvy_shape *const pixels = back ? &net->layers[l->input[0]].shape : &l->shape; /* that each weight meets */
+  if (conv || l->kind == CVY_LAYER_LINEAR)
+    out->multiply_adds = (double)net->layout.params[l->param[0]].elems * pixels->h * pixels->w;
   return true;
 }
 

@@ -38,11 +38,12 @@ static void describe_param(const cvy_net *net, int layer, int which, cvy_param *
   } else if (which == 1) {
     p->kind = CVY_PARAM_BIAS;
   } else {
-    const bool conv = l->kind == CVY_LAYER_CONV2D;
+    const bool back = l->kind == CVY_LAYER_DECONV2D, conv = l->kind == CVY_LAYER_CONV2D || back;
+    if (back) p->k = x->c, p->pitch = x->pitch;
     p->kind = conv ? CVY_PARAM_CONV_WEIGHT : CVY_PARAM_LINEAR_WEIGHT;
     p->r = conv ? l->kernel[0] : x->h;
     p->s = conv ? l->kernel[1] : x->w;
-    p->c = conv ? x->c / l->groups : x->c;
+    p->c = conv ? (back ? l->shape.c : x->c) / l->groups : x->c;
     p->rank = conv ? 4 : 2;
     const int per_output = p->c * p->r * p->s;
     memcpy(p->dims, conv ? (int[4]){p->k, p->c, p->r, p->s} : (int[4]){p->k, per_output}, sizeof p->dims);

@@ -43,7 +43,8 @@ static void need_backward(cvy_planner *p, int u, int time) {
   const bool mul = unit->kind == CVY_UNIT_MUL;
   const bool activation = unit->kind == CVY_UNIT_ACTIVATION;
   const bool by_x = activation && cvy_activation_keeps_x(&p->net->layers[unit->layer].activation);
-  const bool product = unit->kind == CVY_UNIT_CONV2D || unit->kind == CVY_UNIT_LINEAR || convpool;
+  const bool product =
+      unit->kind == CVY_UNIT_CONV2D || unit->kind == CVY_UNIT_LINEAR || convpool || unit->kind == CVY_UNIT_DECONV2D;
   /* behind a deferred batchnorm x[0] has no value, and the convolution reads source */
   if ((product && !unit->frozen) || unit->kind == CVY_UNIT_BATCHNORM || unit->kind == CVY_UNIT_GROUPNORM || max_pool ||
       relu_pool || by_x || (mul && p->wanted[unit->x[1]]))
@@ -254,6 +255,10 @@ static void backward_unit(cvy_planner *p, int u) {
     case CVY_UNIT_DROPOUT:
     case CVY_UNIT_GROUPNORM:
     case CVY_UNIT_RELU: unit->dx[0] = contribute(p, unit->x[0], time, true, dy); break;
+    case CVY_UNIT_DECONV2D: /* a convolution's output, which it overwrites */
+      unit->dx[0] = contribute(p, unit->x[0], time, false, dy);
+      if (unit->dx[0] == CVY_GRADIENT_ADD) unit->scratch = value_storage(p, unit->x[0], time, time);
+      break;
     case CVY_UNIT_SOFTMAX:
       unit->dx[0] = contribute(p, unit->x[0], time, true, dy);
       if (unit->dx[0] == CVY_GRADIENT_ADD) unit->scratch = dy;

@@ -51,6 +51,7 @@ static cvy_unit_kind unit_kind(cvy_layer_kind kind) {
     case CVY_LAYER_DROPOUT: return CVY_UNIT_DROPOUT;
     case CVY_LAYER_GROUPNORM: return CVY_UNIT_GROUPNORM;
     case CVY_LAYER_RESAMPLE: return CVY_UNIT_RESAMPLE;
+    case CVY_LAYER_DECONV2D: return CVY_UNIT_DECONV2D;
     case CVY_LAYER_INPUT: break;
   }
   CVY_ASSERT(!"a layer that is not one");

@@ -256,6 +256,20 @@ cvy_node cvy_onnx_line(state *im, cvy_node x, double factor, double shift, const
   return c->made = new_layer(im, c);
 }
 
+cvy_node cvy_onnx_shift(state *im, cvy_node x, const value *b) {
+  const size_t n = (size_t)im->net->layers[x].shape.c;
+  channels *const c = cvy_calloc(1, sizeof *c + 2 * n * sizeof *c->numbers);
+  if (!c) {
+    im->status = CVY_E_MEMORY;
+    return -1;
+  }
+  c->next = im->channels;
+  im->channels = c;
+  c->of = x, c->n = (int)n, c->role = CVY_ONNX_FREE, c->shifts = true, c->shift = b;
+  for (size_t i = 0; i < n; i++) c->numbers[i] = 1;
+  return c->made = new_layer(im, c);
+}
+
 cvy_node cvy_onnx_multiply(state *im, cvy_node x, float number, const char *name) {
   return cvy_onnx_line(im, x, (double)number, 0, name);
 }

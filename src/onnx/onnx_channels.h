@@ -13,5 +13,7 @@ cvy_node cvy_onnx_multiply(cvy_onnx_import_state *im, cvy_node x, float number, 
 cvy_node cvy_onnx_line(cvy_onnx_import_state *im, cvy_node x, double factor, double shift, const char *name);
 /* Makes of it a name that no layer has or will have. */
 void cvy_onnx_free_name(const cvy_onnx_import_state *im, char name[64]);
+/* A layer that adds the parameter b, a number for each channel. */
+cvy_node cvy_onnx_shift(cvy_onnx_import_state *im, cvy_node x, const cvy_onnx_value *b);
 
 #endif

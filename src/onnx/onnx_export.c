@@ -575,6 +575,21 @@ static void add_layer(export_state *ex, int i) {
       add_float(ex, n, "momentum", 1 - l->momentum);
       break;
     }
+    case CVY_LAYER_DECONV2D: {
+      const char *const in[] = {as_pictures(ex, x), weight(ex, l->param[0]), NULL};
+      const cvy_shape *const from = &ex->net->layers[x].shape;
+      int64_t more[2];
+      for (int d = 0; d < 2; d++)
+        more[d] = (d ? l->shape.w : l->shape.h) - ((d ? from->w : from->h) - 1) * l->stride[d] + l->pad[d] +
+                  pad_behind(l, d) - (l->kernel[d] - 1) * l->dilation[d] - 1;
+      ex->flat[i] = false;
+      Onnx__NodeProto *const n = add_node(ex, "ConvTranspose", name, in, out);
+      add_window(ex, n, l);
+      add_ints(ex, n, "dilations", 2, (const int64_t[]){l->dilation[0], l->dilation[1]});
+      add_ints(ex, n, "output_padding", 2, more);
+      add_int(ex, n, "group", l->groups);
+      break;
+    }
     case CVY_LAYER_RESAMPLE: add_resample(ex, l, name, i); break;
     case CVY_LAYER_GROUPNORM:
       if (l->by_position) add_layer_norm(ex, l, name, i);

@@ -125,7 +125,7 @@ static bool find_hard_sigmoid(const double *at, cvy_activation_params *found) {
   return a > 0;
 }
 
-/* x * sigmoid(a x), whose value at 1 tells a: GELU in its quick form has 1.702. */
+/* x * sigmoid(a x), a from the value at 1: GELU in its quick form has 1.702. */
 static bool find_swish(const double *at, cvy_activation_params *found) {
   const double s = at[ONE_PLACE];
   if (!(s > 0) || !(s < 1)) return false;

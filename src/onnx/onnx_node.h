@@ -60,7 +60,7 @@ const int64_t *cvy_onnx_dims_of(const cvy_onnx_value *v, int *n);
 int cvy_onnx_rank(const cvy_onnx_value *x);
 int cvy_onnx_channel_axis(const cvy_onnx_value *x);
 bool cvy_onnx_along_channels(const cvy_onnx_value *x, int64_t axis);
-/* What the node makes has x's order of dimensions. */
+/* The node's output has x's order of dimensions. */
 void cvy_onnx_keep_order(cvy_onnx_import_state *im, const cvy_onnx_value *x);
 /* Of a value of samples: channels, rows, columns of its layer. */
 void cvy_onnx_shape_of(const cvy_onnx_import_state *im, const cvy_onnx_value *v, int shape[3]);

@@ -162,8 +162,8 @@ static void paper_forward(paper *m, const cvy_unit *u, int number, bool inferenc
 static void paper_backward_reads(const paper *m, const cvy_net *net, const cvy_unit *u, int number) {
   const bool max = u->kind == CVY_UNIT_POOL && net->layers[u->layer].kind == CVY_LAYER_MAXPOOL;
   const bool relu_pool = (u->kind == CVY_UNIT_POOL && u->relu) || u->kind == CVY_UNIT_CONVPOOL;
-  const bool own =
-      u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_CONVPOOL; /* a frozen one has no use for its input */
+  const bool own = u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_CONVPOOL ||
+                   u->kind == CVY_UNIT_DECONV2D; /* a frozen one has no use for its input */
   const cvy_layer *const l = &net->layers[u->layer];
   const bool activation = u->kind == CVY_UNIT_ACTIVATION, by_x = activation && cvy_activation_keeps_x(&l->activation);
   const bool norm = u->kind == CVY_UNIT_BATCHNORM || u->kind == CVY_UNIT_GROUPNORM;
@@ -197,7 +197,8 @@ static void paper_backward(paper *m, const cvy_net *net, const cvy_unit *u, int 
     if (x < 0) continue;
     assert_int_equal(u->dx[k] == CVY_GRADIENT_NONE, !m->wanted[x]);
     const int dx = m->plan->gradient[x], before = GRADIENT + x + 100 * contributions[x], after = before + 100;
-    const bool overwrites_only = u->kind == CVY_UNIT_BATCHNORM || u->kind == CVY_UNIT_SOFTMAX;
+    const bool overwrites_only =
+        u->kind == CVY_UNIT_BATCHNORM || u->kind == CVY_UNIT_SOFTMAX || u->kind == CVY_UNIT_DECONV2D;
     switch (u->dx[k]) {
       case CVY_GRADIENT_NONE:
         assert_false(m->wanted[x]);
@@ -210,7 +211,8 @@ static void paper_backward(paper *m, const cvy_net *net, const cvy_unit *u, int 
         if (dx != dy || dy_is_gone || contributions[x])
           check_fail(m->d, "time %d: gradient of %d cannot be made in place", m->time, x);
         if (u->kind == CVY_UNIT_CONV2D || u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_POOL ||
-            u->kind == CVY_UNIT_CHANNELS || u->kind == CVY_UNIT_RESAMPLE || (k == 1 && u->spread))
+            u->kind == CVY_UNIT_CHANNELS || u->kind == CVY_UNIT_RESAMPLE || u->kind == CVY_UNIT_DECONV2D ||
+            (k == 1 && u->spread))
           check_fail(m->d, "unit %d is not elementwise", number);
         dy_is_gone = u->kind != CVY_UNIT_ADD;
         paper_write(m, dx, after);

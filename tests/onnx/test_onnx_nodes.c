@@ -447,6 +447,56 @@ CHECK_TEST(computed_pads) {
   check_window(one(d, &g, "Conv", "a c.weight", "", 17), "5,4,1,1,3,1,-3,1");
 }
 
+/* A ConvTranspose is a layer, and its bias another one behind it, under its own name. */
+CHECK_TEST(transposed) {
+  static const struct {
+    const char *filters, *inputs, *attributes;
+    int channels, side; /* 0: refused */
+    const char *text;   /* of the refusal, or the parameters */
+  } cases[] = {
+      {"4,3,2,2", "x up.weight", "strides=2,2", 3, 14, "up.weight"},
+      {"4,3,3,3", "x up.weight up.bias", "strides=2,2 pads=1,1,1,1 output_padding=1,1", 3, 14, "up.weight up.bias"},
+      {"4,3,3,3", "x up.weight", "group=2 dilations=2,2", 6, 11, "up.weight"},
+      {"5,3,2,2", "x up.weight", "", 0, 0, "do not fit 4 channels"},
+      {"4,3,2,2", "x up.weight", "output_padding=1,1", 0, 0, "less than the stride"},
+      {"4,3,2,2", "x up.weight", "output_shape=14,14", 0, 0, "output_padding instead of output_shape"}};
+  if (!cvy_onnx_is_here()) check_skip(d, "built without protobuf-c");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (!check_case(d, "%s %s", cases[i].filters, cases[i].attributes)) continue;
+    bytes g;
+    cvy_net *net;
+    begin(&g);
+    put_floats(&g, "up.weight", cases[i].filters, 1);
+    put_floats(&g, "up.bias", "3,", 1);
+    put_op(&g, "ConvTranspose", cases[i].inputs, "r", cases[i].attributes);
+    end(&g, "r", cases[i].channels ? cases[i].channels : CHANNELS);
+    const char *const path = write_file_by(&g, 17, "pytorch");
+    if (cases[i].side == 0) {
+      const bool by_builder = !strcmp(cases[i].text, "less than the stride");
+      check_fails(cvy_onnx_import(path, 0, 0, 0, &net), by_builder ? CVY_E_ARGUMENT : CVY_E_UNSUPPORTED, cases[i].text);
+      check_case_end(d);
+      continue;
+    }
+    check_ok(cvy_onnx_import(path, 0, 0, 0, &net));
+    check_own(d, net, check_close_net);
+    char params[100] = "";
+    for (int k = 0; k < net->layout.n_params; k++) {
+      const cvy_param *const p = &net->layout.params[k];
+      if (p->fixed || !strncmp(p->name, "last.", 5)) continue;
+      snprintf(params + strlen(params), sizeof params - strlen(params), "%s%s", *params ? " " : "", p->name);
+    }
+    const cvy_layer *const l = &net->layers[1];
+    assert_int_equal(l->kind, CVY_LAYER_DECONV2D);
+    assert_true(l->shape.c == cases[i].channels && l->shape.h == cases[i].side && l->shape.w == cases[i].side);
+    assert_string_equal(params, cases[i].text);
+    if (net->n_layers == 5) { /* the layer that adds the bias multiplies by 1 */
+      const float *const factors = net->layout.params[net->layers[2].param[0]].initial_value;
+      assert_true(factors[0] >= 1 && factors[0] <= 1);
+    }
+    check_case_end(d);
+  }
+}
+
 CHECK_TEST(resizes) {
   static const struct {
     const char *inputs, *attributes;

@@ -211,6 +211,11 @@ static void forward_layer(step *s, int i, bool training) {
       if (training) drop(s, i, x, y);
       else memcpy(y, x, node_elems(s, i) * sizeof *y);
       break;
+    case CVY_LAYER_DECONV2D: {
+      const cvy_conv2d_params p = cvy_layer_deconv2d(s->net, l, s->n);
+      ref_conv2d_backward_data(&p, s->n, x, w, y, NULL);
+      break;
+    }
     case CVY_LAYER_RESAMPLE: {
       const cvy_resample_params p = cvy_layer_resample(s->net, l, s->n);
       ref_resample(&p, s->n, x, y, NULL);
@@ -288,6 +293,12 @@ static void backward_layer(step *s, int i) {
     case CVY_LAYER_SLICE:
     case CVY_LAYER_SHUFFLE: move_channels(s, i, NULL, dy); return;
     case CVY_LAYER_DROPOUT: drop(s, i, dy, dx); break;
+    case CVY_LAYER_DECONV2D: {
+      const cvy_conv2d_params p = cvy_layer_deconv2d(s->net, l, s->n);
+      ref_conv2d_backward_weights(&p, s->n, dy, x, s->dweight[l->param[0]], s->mag[l->param[0]]);
+      ref_conv2d_forward(&p, s->n, dy, s->weight[l->param[0]], NULL, dx, NULL);
+      break;
+    }
     case CVY_LAYER_RESAMPLE: {
       const cvy_resample_params p = cvy_layer_resample(s->net, l, s->n);
       ref_resample_backward(&p, s->n, dy, dx, NULL);

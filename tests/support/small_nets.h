@@ -232,6 +232,18 @@ static cvy_node small_resample(cvy_net *n, cvy_node x) {
   return cvy_net_relu(n, small_norm(n, small_conv(n, cvy_net_concat(n, (const cvy_node[]){b, d, e}, 3), "c"), "cn"));
 }
 
+/* Transposed convolutions: of the input, with stride and rows behind, in groups, and one whose input others read. */
+static cvy_node small_deconv(cvy_net *n, cvy_node x) {
+  const cvy_conv2d_spec two = {.kernel = {2, 2}, .stride = {2, 2}},
+                        three = {.kernel = {3, 3}, .stride = {2, 1}, .pad = {1, 0}, .groups = 4};
+  const cvy_node a = cvy_net_relu(n, cvy_net_deconv2d(n, cvy_net_input(n), "a", 12, &two, NULL));
+  const cvy_node b = cvy_net_deconv2d(n, small_conv(n, x, "b"), "c", 8, &three, (const int[]){1, 0});
+  const cvy_node c = cvy_net_deconv2d(n, b, "d", 8, &(cvy_conv2d_spec){.kernel = {3, 3}, .pad = {1, 1}}, NULL);
+  const cvy_node d = cvy_net_relu(n, small_norm(n, c, "e"));
+  const cvy_node e = cvy_net_add(n, d, b), f = cvy_net_global_avgpool(n, cvy_net_relu(n, small_conv(n, a, "f")));
+  return cvy_net_relu(n, cvy_net_add(n, e, f));
+}
+
 typedef struct small_net {
   const char *name;
   cvy_node (*build)(cvy_net *net, cvy_node x);
@@ -263,6 +275,7 @@ static const small_net small_nets[] = {{"usual", small_usual, 10, 0},
                                        {"squeeze", small_squeeze, 12, 0},
                                        {"shifts", small_shifts, 13, 0},
                                        {"groupnorm", small_groupnorm, 11, 0},
+                                       {"deconv", small_deconv, 10, 0},
                                        {"resample", small_resample, 12, 0},
                                        {"dropout", small_dropout, 9, 0}};
 enum { SMALL_NETS = sizeof small_nets / sizeof small_nets[0], SMALL_CLASSES = 3 };

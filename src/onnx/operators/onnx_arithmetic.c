@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Computed numbers (onnx_array.h), each by itself: arithmetic, comparisons, Where, Cast, with numpy's broadcasting.
- * Results of floats are rounded to float32. What depends on the batch's size stays open: an operator that needs it
- * refuses it. */
+ * Results of floats are rounded to float32. A number that depends on the batch's size stays open: an operator that
+ * needs it refuses it. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -94,7 +94,7 @@ static int64_t power(int64_t a, int64_t b) {
   return result;
 }
 
-/* Quotients are cut towards 0; a remainder has the divisor's sign. What does not fit is open. */
+/* Quotients are cut towards 0; a remainder has the divisor's sign. A result that does not fit is open. */
 static int64_t of_wholes(what w, int64_t a, int64_t b) {
   int64_t result = CVY_ONNX_OPEN;
   if (cvy_onnx_is_open(a) || cvy_onnx_is_open(b)) return of_open(w, a, b);

@@ -55,6 +55,8 @@ static const op ops[] = {
     {"ConstantOfShape", 1, 1, "value", OWN, .compute = cvy_onnx_compute_constant_of_shape},
     {"Conv", 2, 3, WINDOW " group", FRONT, .take = cvy_onnx_take_conv,
      .numbers = {[1] = "the filters", [2] = "the bias"}},
+    {"ConvTranspose", 2, 3, WINDOW " group output_padding output_shape", FRONT, .take = cvy_onnx_take_deconv,
+     .numbers = {[1] = "the filters", [2] = "the bias"}},
     {"Div", 2, 2, "", EACH, .compute = cvy_onnx_compute_arithmetic, .take = cvy_onnx_take_difference},
     {"Dropout", 1, 3, "ratio seed", EACH, .take = cvy_onnx_take_dropout},
     {"Elu", 1, 1, "alpha", EACH, .take = cvy_onnx_take_activation},

@@ -86,6 +86,7 @@ void cvy_onnx_take_sum(cvy_onnx_import_state *im);
 /* [onnx_windows.c] windows over pictures */
 void cvy_onnx_take_avgpool(cvy_onnx_import_state *im);
 void cvy_onnx_take_conv(cvy_onnx_import_state *im);
+void cvy_onnx_take_deconv(cvy_onnx_import_state *im);
 void cvy_onnx_take_global_avgpool(cvy_onnx_import_state *im);
 void cvy_onnx_take_global_maxpool(cvy_onnx_import_state *im);
 /* The maximum of all pixels. */

@@ -8,6 +8,7 @@
 
 #include "src/nn/graph.h"
 #include "src/onnx/onnx_array.h"
+#include "src/onnx/onnx_channels.h"
 #include "src/onnx/onnx_constants.h"
 #include "src/onnx/onnx_exporter.h"
 #include "src/onnx/onnx_node.h"
@@ -157,6 +158,49 @@ void cvy_onnx_take_conv(state *im) {
   cvy_onnx_settle(im, node, 0, w, CVY_ONNX_USE_FILTERS, fixed);
   if (b) cvy_onnx_settle(im, node, 1, b, CVY_ONNX_USE_BETA, fixed_bias);
   cvy_onnx_make(im, node, false);
+}
+
+/* A ConvTranspose's bias is a layer behind it. */
+void cvy_onnx_take_deconv(state *im) {
+  value *const w = cvy_onnx_operand(im, 1), *const b = cvy_onnx_operand(im, 2);
+  int rank, shape[3];
+  int64_t more[2] = {0};
+  const int64_t *const dims = cvy_onnx_dims_of(w, &rank), groups = cvy_onnx_whole(im, "group", 1);
+  const value *const x = cvy_onnx_pictures(im, 0);
+  window win;
+  char layer[64];
+  if (!x) return;
+  cvy_onnx_shape_of(im, x, shape);
+  const bool same = cvy_onnx_says(im, "auto_pad", "SAME_UPPER") || cvy_onnx_says(im, "auto_pad", "SAME_LOWER");
+  const int n_more = cvy_onnx_wholes(im, "output_padding", more, 2);
+  if (rank != 4 || same || cvy_onnx_attribute(im->node, "output_shape") || (n_more != 0 && n_more != 2) ||
+      !cvy_onnx_is_size(more[0], 0) || !cvy_onnx_is_size(more[1], 0)) {
+    cvy_onnx_refuse(im,
+                    "only supported with filters of four dimensions, and with pads and output_padding instead of "
+                    "output_shape and auto_pad");
+    return;
+  }
+  if (!read_window(im, shape + 1, dims + 2, &win)) return;
+  const int64_t channels = cvy_onnx_is_size(groups, 1) && cvy_onnx_is_size(dims[1], 1) ? dims[1] * groups : 0;
+  if (!cvy_onnx_is_size(channels, 1) || dims[0] != shape[0] || dims[0] % groups != 0 ||
+      (b && !cvy_onnx_is_vector(b, channels))) {
+    cvy_onnx_refuse(im, "its filters or its bias do not fit %d channels in %" PRId64 " groups", shape[0], groups);
+    return;
+  }
+  const bool fixed = cvy_onnx_is_constant_input(im, w, 1, CVY_ONNX_USE_FILTERS);
+  cvy_onnx_name_layer(im, w, fixed, layer);
+  if (!cvy_onnx_take_weight(im, w, 1, layer, "weight", fixed) || (b && !cvy_onnx_claim(im, b, 2))) return;
+  const cvy_conv2d_spec spec = {.kernel = {win.kernel[0], win.kernel[1]},
+                                .stride = {win.stride[0], win.stride[1]},
+                                .pad = {win.pad[0], win.pad[1]},
+                                .pad_more = {win.pad_more[0], win.pad_more[1]},
+                                .dilation = {win.dilation[0], win.dilation[1]},
+                                .groups = (int)groups};
+  cvy_node node =
+      cvy_net_deconv2d(im->net, x->node, layer, (int)channels, &spec, (const int[]){(int)more[0], (int)more[1]});
+  cvy_onnx_settle(im, node, 0, w, CVY_ONNX_USE_FILTERS, fixed);
+  if (b && node > 0) node = cvy_onnx_shift(im, node, b);
+  if (im->status == CVY_OK) cvy_onnx_make(im, node, false);
 }
 
 /* All values of the layer are 0 or more. */

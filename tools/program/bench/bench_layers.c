@@ -293,6 +293,7 @@ cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *ne
     case CVY_UNIT_SOFTMAX: status = bench_softmax(rows, device, &what, x, n); break;
     case CVY_UNIT_CONVPOOL:
     case CVY_UNIT_CONV2D:
+    case CVY_UNIT_DECONV2D:      /* the passes of a convolution */
     case CVY_UNIT_LINEAR: break; /* bench_convpool, bench_conv */
   }
   return status;
@@ -314,6 +315,7 @@ const char *bench_unit_operation(const cvy_net *net, const cvy_unit *unit) {
     case CVY_UNIT_DROPOUT: return "dropout";
     case CVY_UNIT_GROUPNORM: return "groupnorm";
     case CVY_UNIT_RESAMPLE: return "resample";
+    case CVY_UNIT_DECONV2D: return "deconv2d";
   }
   CVY_ASSERT(!"a unit of unknown kind");
 }

@@ -152,6 +152,12 @@ static void layer_run(selftest *t, const char *model, const cvy_net *net, int i)
         selftest_broadcast(t, of,
                            &(cvy_broadcast_params){.n_max = SAMPLES, .x = l->shape, .mul = l->kind == CVY_LAYER_MUL});
       break;
+    case CVY_LAYER_DECONV2D: {
+      cvy_conv2d_params p = cvy_layer_deconv2d(net, l, SAMPLES);
+      p.layer = NULL;
+      conv_run(t, model, &p, false);
+      break;
+    }
     case CVY_LAYER_RESAMPLE: {
       const cvy_resample_params p = cvy_layer_resample(net, l, SAMPLES);
       selftest_resample(t, of, &p);
