@@ -24,7 +24,7 @@
 #include "convoy/about.h"
 #include "convoy/activations.h"
 #include "convoy/input.h"
-#include "convoy/resample.h"
+#include "convoy/resampling.h"
 #include "convoy/status.h"
 
 #ifdef __cplusplus

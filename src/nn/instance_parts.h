@@ -14,10 +14,10 @@
 #include "src/ops/conv2d/convpool.h"
 #include "src/ops/dropout.h"
 #include "src/ops/eltwise.h"
-#include "src/ops/groupnorm.h"
+#include "src/ops/layers/groupnorm.h"
 #include "src/ops/linear.h"
 #include "src/ops/pool2d.h"
-#include "src/ops/resample.h"
+#include "src/ops/layers/resample.h"
 #include "src/ops/softmax.h"
 
 /* Operation of a unit: the one of its kind; relu, channels, and add and mul of equal shapes use the instance's. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Normalisation over groups of channels in double, straight from the formulas of ops/groupnorm.h: one group of one
+ * Normalisation over groups of channels in double, straight from the formulas of ops/layers/groupnorm.h: one group of one
  * sample at a time, in two passes. */
 #include <math.h>
 

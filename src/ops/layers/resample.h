@@ -8,10 +8,10 @@
  * (ONNX's Resize: asymmetric with floor, half_pixel, align_corners; PyTorch's interpolate.)
  *   backward: dx (+)= sum over outputs of their weights times dy, rows from above, columns from the left.
  * x, dx: (n,h,w,c); y, dy: (n,out_h,out_w,c), of one pitch. Pending on return. */
-#ifndef CVY_OPS_RESAMPLE_H
-#define CVY_OPS_RESAMPLE_H
+#ifndef CVY_OPS_LAYERS_RESAMPLE_H
+#define CVY_OPS_LAYERS_RESAMPLE_H
 
-#include "convoy/resample.h"
+#include "convoy/resampling.h"
 #include "src/cl/launch.h"
 #include "src/ops/shape.h"
 
