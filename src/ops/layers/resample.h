@@ -2,7 +2,7 @@
  * Pictures of another size, row by row and column by column, each channel by itself. Output p of `out` lies at place
  * s of an input of `in` pixels, computed exactly as a fraction:
  *   NEAREST         s = p*in/out                     y = x[floor(s)]
- *   LINEAR          s = (p + 1/2)*in/out - 1/2       y = (1-w)*x[i] + w*x[i+1], i = floor(s), w = s - i; s below 0 is 0,
+ *   LINEAR          s = (p + 1/2)*in/out - 1/2       y = (1-w)*x[i] + w*x[i+1], i = floor(s), w = s - i; s < 0 is 0,
  *                                                    and behind the last pixel comes the last one
  *   LINEAR_CORNERS  s = p*(in-1)/(out-1)             the same: the outermost pixels stay where they are
  * (ONNX's Resize: asymmetric with floor, half_pixel, align_corners; PyTorch's interpolate.)
