@@ -19,7 +19,7 @@
 #include "convoy/optimizer.h"
 #include "convoy/picture.h"
 #include "convoy/profile.h"
-#include "convoy/resample.h"
+#include "convoy/resampling.h"
 #include "convoy/status.h"
 #include "convoy/stop.h"
 #include "convoy/team.h"

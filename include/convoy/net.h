@@ -24,7 +24,7 @@
 #include "convoy/about.h"
 #include "convoy/activations.h"
 #include "convoy/input.h"
-#include "convoy/resample.h"
+#include "convoy/resampling.h"
 #include "convoy/status.h"
 
 #ifdef __cplusplus
@@ -57,7 +57,7 @@ cvy_node cvy_net_conv2d(cvy_net *net, cvy_node x, const char *name, const cvy_co
 /* The transposed convolution of PyTorch's ConvTranspose2d, without a bias: the gradient of a convolution (the spec's,
  * with as many filters as x has channels) by its input, which has `channels` channels. Rows of the output:
  * (rows - 1) * stride - 2 * pad - pad_more + dilation * (kernel - 1) + 1 + output_pad, and columns alike. Its weight is
- * (channels of x, channels / groups, rows, columns). spec->filters and no_bias are not looked at; output_pad NULL: 0. */
+ * (channels of x, channels / groups, rows, columns). spec->filters and no_bias are not used; output_pad NULL: 0. */
 cvy_node cvy_net_deconv2d(cvy_net *net, cvy_node x, const char *name, int channels, const cvy_conv2d_spec *spec,
                           const int output_pad[2]);
 

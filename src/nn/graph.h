@@ -7,9 +7,9 @@
 #include "src/nn/layout.h"
 #include "src/ops/activation.h"
 #include "src/ops/conv2d/conv2d.h"
-#include "src/ops/groupnorm.h"
+#include "src/ops/layers/groupnorm.h"
 #include "src/ops/pool2d.h"
-#include "src/ops/resample.h"
+#include "src/ops/layers/resample.h"
 #include "src/ops/shape.h"
 
 typedef enum cvy_layer_kind {

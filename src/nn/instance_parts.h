@@ -12,13 +12,13 @@
 #include "src/ops/channels.h"
 #include "src/ops/conv2d/conv2d.h"
 #include "src/ops/conv2d/convpool.h"
-#include "src/ops/dropout.h"
+#include "src/ops/layers/dropout.h"
 #include "src/ops/eltwise.h"
-#include "src/ops/groupnorm.h"
+#include "src/ops/layers/groupnorm.h"
 #include "src/ops/linear.h"
 #include "src/ops/pool2d.h"
-#include "src/ops/resample.h"
-#include "src/ops/softmax.h"
+#include "src/ops/layers/resample.h"
+#include "src/ops/layers/softmax.h"
 
 /* Operation of a unit: the one of its kind; relu, channels, and add and mul of equal shapes use the instance's. */
 typedef struct cvy_unit_op {

@@ -3,8 +3,8 @@
  * needed, tests look at plans.
  *
  * Units. Layers become units in the order in which they can run: conv2d, batchnorm, pool, linear, softmax, relu, add,
- * activation, channels, mul, dropout, groupnorm, resample, deconv2d, convpool. A concat, slice or shuffle is one channels
- * unit for each of its copies.
+ * activation, channels, mul, dropout, groupnorm, resample, deconv2d, convpool. A concat, slice or shuffle is one
+ * channels unit for each of its copies.
  *   conv2d → batchnorm      are two units; the convolution's epilogue gives the batchnorm its statistics
  *   batchnorm → activation  (the only consumer; cvy_batchnorm_takes): one batchnorm unit
  *   batchnorm → add → relu  (each the only consumer of the one before; add, relu may be missing; both summands of one

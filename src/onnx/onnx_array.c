@@ -125,3 +125,48 @@ bool cvy_onnx_array_number(const array *a, double *out) {
   *out = a->type == CVY_ONNX_WHOLES ? (double)a->at[0].whole : a->at[0].real;
   return a->type == CVY_ONNX_WHOLES ? !cvy_onnx_is_open(a->at[0].whole) : !isnan(*out);
 }
+
+/* ---- of values ---- */
+
+int cvy_onnx_wholes_of(const value *v, int64_t *out) {
+  if (v->kind == CVY_ONNX_TENSOR) return v->transposed ? -1 : cvy_onnx_ints(v->tensor, out, CVY_ONNX_WHOLE_MOST);
+  return v->kind == CVY_ONNX_ARRAY ? cvy_onnx_array_wholes(v->array, out, CVY_ONNX_WHOLE_MOST) : -1;
+}
+
+bool cvy_onnx_number(state *im, size_t i, const char *what, double absent, double *out) {
+  int64_t whole[CVY_ONNX_WHOLE_MOST];
+  float *list = NULL;
+  size_t n = 0;
+  *out = absent;
+  if (!cvy_onnx_has_input(im, i)) return true;
+  const value *const v = cvy_onnx_node_input(im, i);
+  if (!v) return false;
+  if (v->kind == CVY_ONNX_ARRAY && cvy_onnx_array_number(v->array, out)) return true;
+  if (cvy_onnx_wholes_of(v, whole) == 1) {
+    *out = (double)whole[0];
+    return true;
+  }
+  if (!cvy_onnx_numbers(im, i, what)) return false;
+  if (!cvy_onnx_elems(v->tensor, &n) || n != 1) return cvy_onnx_refuse(im, "%s has not one number", what);
+  const cvy_status status = cvy_onnx_floats(im->file, v->tensor, v->name, &list, &n);
+  if (status != CVY_OK) {
+    im->status = status;
+    return false;
+  }
+  *out = (double)*list;
+  cvy_free(list);
+  return true;
+}
+
+int cvy_onnx_axes(state *im, int64_t *axes) {
+  if (!cvy_onnx_has_input(im, 1)) return cvy_onnx_wholes(im, "axes", axes, CVY_ONNX_WHOLE_MOST);
+  const value *const v = cvy_onnx_node_input(im, 1);
+  return v ? cvy_onnx_wholes_of(v, axes) : -1;
+}
+
+void cvy_onnx_make_whole(state *im, const int64_t *numbers_of, int n) {
+  const int64_t dims[1] = {n};
+  cvy_onnx_array *const a = cvy_onnx_array_make(im, CVY_ONNX_WHOLES, 1, dims);
+  for (int i = 0; a && i < n; i++) a->at[i].whole = numbers_of[i];
+  if (a) cvy_onnx_array_give(im, a);
+}

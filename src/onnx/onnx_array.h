@@ -43,4 +43,15 @@ int cvy_onnx_array_wholes(const cvy_onnx_array *a, int64_t *out, int most);
 /* Its one number; false: it has another count, or the number depends on the batch's size. */
 bool cvy_onnx_array_number(const cvy_onnx_array *a, double *out);
 
+/* ---- of values ---- */
+
+/* Input i, one number of the file; `absent` if there is no such input. False: refused. */
+bool cvy_onnx_number(cvy_onnx_import_state *im, size_t i, const char *what, double absent, double *out);
+/* Whole numbers of a value, at most CVY_ONNX_WHOLE_MOST; how many, -1: it is something else. */
+int cvy_onnx_wholes_of(const cvy_onnx_value *v, int64_t *out);
+/* Axes from an attribute or from input 1; how many, -1: they are not known. */
+int cvy_onnx_axes(cvy_onnx_import_state *im, int64_t *axes);
+/* The first output is this list of whole numbers. */
+void cvy_onnx_make_whole(cvy_onnx_import_state *im, const int64_t *numbers_of, int n);
+
 #endif

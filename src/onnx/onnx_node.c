@@ -8,7 +8,6 @@
 #include <onnx.pb-c.h>
 
 #include "src/base/mem.h"
-#include "src/onnx/onnx_array.h"
 
 /* ---- attributes ---- */
 
@@ -96,36 +95,6 @@ value *cvy_onnx_numbers(state *im, size_t i, const char *what) {
   return v;
 }
 
-int cvy_onnx_wholes_of(const value *v, int64_t *out) {
-  if (v->kind == CVY_ONNX_TENSOR) return v->transposed ? -1 : cvy_onnx_ints(v->tensor, out, CVY_ONNX_WHOLE_MOST);
-  return v->kind == CVY_ONNX_ARRAY ? cvy_onnx_array_wholes(v->array, out, CVY_ONNX_WHOLE_MOST) : -1;
-}
-
-bool cvy_onnx_number(state *im, size_t i, const char *what, double absent, double *out) {
-  int64_t whole[CVY_ONNX_WHOLE_MOST];
-  float *list = NULL;
-  size_t n = 0;
-  *out = absent;
-  if (!cvy_onnx_has_input(im, i)) return true;
-  const value *const v = cvy_onnx_node_input(im, i);
-  if (!v) return false;
-  if (v->kind == CVY_ONNX_ARRAY && cvy_onnx_array_number(v->array, out)) return true;
-  if (cvy_onnx_wholes_of(v, whole) == 1) {
-    *out = (double)whole[0];
-    return true;
-  }
-  if (!cvy_onnx_numbers(im, i, what)) return false;
-  if (!cvy_onnx_elems(v->tensor, &n) || n != 1) return cvy_onnx_refuse(im, "%s has not one number", what);
-  const cvy_status status = cvy_onnx_floats(im->file, v->tensor, v->name, &list, &n);
-  if (status != CVY_OK) {
-    im->status = status;
-    return false;
-  }
-  *out = (double)*list;
-  cvy_free(list);
-  return true;
-}
-
 int cvy_onnx_axis(int64_t axis, int rank) {
   return axis < -rank || axis >= rank ? -1 : (int)(axis < 0 ? axis + rank : axis);
 }
@@ -133,12 +102,6 @@ int cvy_onnx_axis(int64_t axis, int rank) {
 int64_t cvy_onnx_place(int64_t at, int size) {
   const int64_t from_begin = at < 0 ? at + size : at;
   return from_begin < 0 ? 0 : from_begin > size ? size : from_begin;
-}
-
-int cvy_onnx_axes(state *im, int64_t *axes) {
-  if (!cvy_onnx_has_input(im, 1)) return cvy_onnx_wholes(im, "axes", axes, CVY_ONNX_WHOLE_MOST);
-  const value *const v = cvy_onnx_node_input(im, 1);
-  return v ? cvy_onnx_wholes_of(v, axes) : -1;
 }
 
 static value *output_at(const state *im, size_t k) {
@@ -194,13 +157,6 @@ void cvy_onnx_view_numbers(state *im, const value *x, const int64_t *dims, int n
   out->array = NULL; /* it has the other dimensions */
   out->n_view = n;
   memcpy(out->view, dims, (size_t)n * sizeof *dims);
-}
-
-void cvy_onnx_make_whole(state *im, const int64_t *numbers_of, int n) {
-  const int64_t dims[1] = {n};
-  cvy_onnx_array *const a = cvy_onnx_array_make(im, CVY_ONNX_WHOLES, 1, dims);
-  for (int i = 0; a && i < n; i++) a->at[i].whole = numbers_of[i];
-  if (a) cvy_onnx_array_give(im, a);
 }
 
 bool cvy_onnx_one_output(state *im) {

@@ -24,10 +24,6 @@ cvy_onnx_value *cvy_onnx_samples(cvy_onnx_import_state *im, size_t i);
 cvy_onnx_value *cvy_onnx_pictures(cvy_onnx_import_state *im, size_t i);
 /* Input i if it is a tensor of the file. */
 cvy_onnx_value *cvy_onnx_numbers(cvy_onnx_import_state *im, size_t i, const char *what);
-/* Input i, one number of the file; `absent` if there is no such input. False: refused. */
-bool cvy_onnx_number(cvy_onnx_import_state *im, size_t i, const char *what, double absent, double *out);
-/* Whole numbers of a value, at most CVY_ONNX_WHOLE_MOST; how many, -1: it is something else. */
-int cvy_onnx_wholes_of(const cvy_onnx_value *v, int64_t *out);
 cvy_onnx_value *cvy_onnx_output(const cvy_onnx_import_state *im);
 /* The node's first output is this layer. A layer that the builder has refused, with its own message, ends the
  * import. */
@@ -42,12 +38,8 @@ void cvy_onnx_same_as(cvy_onnx_import_state *im, const cvy_onnx_value *v);
 int cvy_onnx_axis(int64_t axis, int rank);
 /* A place that Slice names in a dimension of `size`, counted from either end, from 0 to size. Pure. */
 int64_t cvy_onnx_place(int64_t at, int size);
-/* Axes from an attribute or from input 1; how many, -1: they are not known. */
-int cvy_onnx_axes(cvy_onnx_import_state *im, int64_t *axes);
 /* The first output is the tensor x of the file with these 1 to CVY_ONNX_WHOLE_MOST dimensions. */
 void cvy_onnx_view_numbers(cvy_onnx_import_state *im, const cvy_onnx_value *x, const int64_t *dims, int n);
-/* The first output is this list of whole numbers. */
-void cvy_onnx_make_whole(cvy_onnx_import_state *im, const int64_t *numbers_of, int n);
 /* A size of a window or a number of channels that a layer may have. */
 static inline bool cvy_onnx_is_size(int64_t x, int64_t least) { return x >= least && x <= 65536; }
 /* No other output than the first is read. */

@@ -11,10 +11,10 @@
 #include "src/ops/batchnorm.h"
 #include "src/ops/broadcast.h"
 #include "src/ops/conv2d/conv2d.h"
-#include "src/ops/dropout.h"
-#include "src/ops/groupnorm.h"
+#include "src/ops/layers/dropout.h"
+#include "src/ops/layers/groupnorm.h"
 #include "src/ops/pool2d.h"
-#include "src/ops/resample.h"
+#include "src/ops/layers/resample.h"
 #include "src/ops/update.h"
 
 void ref_conv2d_forward(const cvy_conv2d_params *p, int n, const double *x, const double *w, const double *bias,

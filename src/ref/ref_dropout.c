@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Dropout, straight from ops/dropout.h. */
+ * Dropout, straight from ops/layers/dropout.h. */
 #include "src/base/rng.h"
 #include "src/ref/ref.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Normalisation over groups of channels in double, straight from the formulas of ops/groupnorm.h: one group of one
- * sample at a time, in two passes. */
+ * Normalisation over groups of channels in double, straight from the formulas of ops/layers/groupnorm.h: one group of
+ * one sample at a time, in two passes. */
 #include <math.h>
 
 #include "src/ref/ref.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Pictures of another size in double, from the formulas of ops/resample.h: each output adds its share to the pixels
- * that it reads. */
+ * Pictures of another size in double, from the formulas of ops/layers/resample.h: each output adds its share to the
+ * pixels that it reads. */
 #include <math.h>
 
 #include "src/ref/ref.h"

@@ -7,6 +7,7 @@
 #include <onnx.pb-c.h>
 
 #include "src/base/mem.h"
+#include "src/onnx/onnx_array.h"
 #include "src/onnx/onnx_node.h"
 #include "src/onnx/operators/onnx_rows.h"
 

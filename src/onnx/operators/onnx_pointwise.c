@@ -5,6 +5,7 @@
 
 #include <onnx.pb-c.h>
 
+#include "src/onnx/onnx_array.h"
 #include "src/onnx/onnx_channels.h"
 #include "src/onnx/onnx_formula.h"
 #include "src/onnx/onnx_node.h"

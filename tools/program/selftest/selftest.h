@@ -12,8 +12,8 @@
 #include "src/ops/activation.h"
 #include "src/ops/broadcast.h"
 #include "src/ops/channels.h"
-#include "src/ops/groupnorm.h"
-#include "src/ops/resample.h"
+#include "src/ops/layers/groupnorm.h"
+#include "src/ops/layers/resample.h"
 #include "src/ref/case.h"
 
 enum { SELFTEST_FAILURES_KEPT = 10 };

@@ -2,16 +2,16 @@
  * Pictures of another size, row by row and column by column, each channel by itself. Output p of `out` lies at place
  * s of an input of `in` pixels, computed exactly as a fraction:
  *   NEAREST         s = p*in/out                     y = x[floor(s)]
- *   LINEAR          s = (p + 1/2)*in/out - 1/2       y = (1-w)*x[i] + w*x[i+1], i = floor(s), w = s - i; s below 0 is 0,
+ *   LINEAR          s = (p + 1/2)*in/out - 1/2       y = (1-w)*x[i] + w*x[i+1], i = floor(s), w = s - i; s < 0 is 0,
  *                                                    and behind the last pixel comes the last one
  *   LINEAR_CORNERS  s = p*(in-1)/(out-1)             the same: the outermost pixels stay where they are
  * (ONNX's Resize: asymmetric with floor, half_pixel, align_corners; PyTorch's interpolate.)
  *   backward: dx (+)= sum over outputs of their weights times dy, rows from above, columns from the left.
  * x, dx: (n,h,w,c); y, dy: (n,out_h,out_w,c), of one pitch. Pending on return. */
-#ifndef CVY_OPS_RESAMPLE_H
-#define CVY_OPS_RESAMPLE_H
+#ifndef CVY_OPS_LAYERS_RESAMPLE_H
+#define CVY_OPS_LAYERS_RESAMPLE_H
 
-#include "convoy/resample.h"
+#include "convoy/resampling.h"
 #include "src/cl/launch.h"
 #include "src/ops/shape.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Normalisation of a sample over groups of its channels (ops/groupnorm.h):
+ * Normalisation of a sample over groups of its channels (ops/layers/groupnorm.h):
  *   y  = ((x - mean) - rest) * invstd * gamma + beta                    mean + rest: the mean, in two floats
  *   dx = invstd * (dm - mean(dm) - xhat * mean(dm * xhat)),  dm = dy * gamma,  xhat = ((x - mean) - rest) * invstd
  *

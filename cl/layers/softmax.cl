@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Softmax of rows and its gradient (ops/softmax.h):
+ * Softmax of rows and its gradient (ops/layers/softmax.h):
  *   forward:  y[c] = exp(x[c] - max x) / sum exp(x - max x)
  *   backward: dx[c] = y[c] * (dy[c] - sum_j dy[j]*y[j])
  * With the maximum subtracted, exp lies in [0,1] and the sum in [1,C]. A NaN reaches every element of its row through

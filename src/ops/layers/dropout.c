@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "src/ops/dropout.h"
+#include "src/ops/layers/dropout.h"
 
 #include "cl/dropout_args.clh"
 #include "src/base/rng.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * y (+)= keep ? x * scale : 0, where `keep` is drawn for each value (ops/dropout.h): value `place` of a sample is
+ * y (+)= keep ? x * scale : 0, where `keep` is drawn for each value (ops/layers/dropout.h): value `place` of a sample is
  * kept if word place % 4 of Philox4x32-10's block {sample, place / 4, purpose, epoch} under the key `seed` is at
  * least the threshold. The bits are the same on every device and for every division of a batch; forward and backward
  * draw the same values.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "src/ops/softmax.h"
+#include "src/ops/layers/softmax.h"
 
 #include "src/ops/operation.h"
 #include "src/ops/stream.h"

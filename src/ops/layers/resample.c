@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "src/ops/resample.h"
+#include "src/ops/layers/resample.h"
 
 #include "cl/resample_args.clh"
 #include "src/ops/divider.h"

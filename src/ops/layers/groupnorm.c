@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "src/ops/groupnorm.h"
+#include "src/ops/layers/groupnorm.h"
 
 #include "cl/groupnorm_args.clh"
 #include "src/ops/divider.h"

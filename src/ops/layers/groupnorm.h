@@ -17,8 +17,8 @@
  * x, y, dx, dy: (n,h,w,c) of one pitch, a multiple of 16; zeros behind C, in y and dx too. gamma, beta, dgamma, dbeta:
  * (pitch), zeros behind C; beta and dbeta may be NULL.
  * saved: cvy_groupnorm_saved_bytes; the caller passes forward's to backward. Nothing else looks into it. */
-#ifndef CVY_OPS_GROUPNORM_H
-#define CVY_OPS_GROUPNORM_H
+#ifndef CVY_OPS_LAYERS_GROUPNORM_H
+#define CVY_OPS_LAYERS_GROUPNORM_H
 
 #include "src/cl/launch.h"
 #include "src/ops/shape.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Pictures of another size (ops/resample.h):
+ * Pictures of another size (ops/layers/resample.h):
  *   forward   y  = sum of weights times x, one pixel or two by two
  *   backward  dx = sum of weights times dy over the outputs that read the pixel
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * How pictures get another size (cvy_net_resample in net.h). */
-#ifndef CONVOY_RESAMPLE_H
-#define CONVOY_RESAMPLE_H
+#ifndef CONVOY_RESAMPLING_H
+#define CONVOY_RESAMPLING_H
 
 typedef enum cvy_resample_kind {
   CVY_RESAMPLE_NEAREST = 0,   /* PyTorch's interpolate: mode="nearest" */
