@@ -137,7 +137,7 @@ RUN = {
     r"convoy train --model net\.onnx --data pictures --size 64x64 .*--devices all --lr-schedule cosine --precise-bn 100 --save trained\.safetensors":
         Run(put=((" --precise-bn 100", ""),), more="--epochs 1", out=(r"^test acc: ",), then=is_there("trained.safetensors")),
     "convoy help VERB": Run(put=(("VERB", "train"),), out=(r"^usage: convoy train ", "--devices")),
-    r"grep -n 'g\\\[i\\\] = a\\\[i\\\] \+ b\\\[i\\\];' src/protocol/ledger\.c": Run(out=(r"^\d+:.*g\[i\] = a\[i\] \+ b\[i\];",), then=one_line),
+    r"grep -n 'g\\\[i\\\] = a\\\[i\\\] \+ b\\\[i\\\];' src/protocol/gradient_sum\.c": Run(out=(r"^\d+:.*g\[i\] = a\[i\] \+ b\[i\];",), then=one_line),
     "convoy --version": Run(out=(r"^convoy \d+\.\d+\.\d+", "(?i)jpeg", "(?i)png", "ONNX")),
     # doc/d2l.md
     "convoy train --model resnet18 --data fashion-mnist --devices '0:0*16' --batch 512 --lr 0.2 --max-steps 10":

@@ -553,7 +553,7 @@ def test_selftest(at):
     result = json.loads(expect(0, "selftest", *device, "--json").stdout)
     for d in result["devices"]:
         check(d["passed"] and d["shapes"] > 30 and d["kernels"] > 100 and 0 < d["worst_error_per_bound"] <= 1, f"{d}")
-    broken = wrong_kernels(at("cl"), ("softmax.cl", r"\bexp\(", "exp(1.0001f * "), ("compress.cl", r"bits \+ 0x7fffu", "bits + 0x3fffu"))
+    broken = wrong_kernels(at("cl"), ("layers/softmax.cl", r"\bexp\(", "exp(1.0001f * "), ("compress.cl", r"bits \+ 0x7fffu", "bits + 0x3fffu"))
     done = expect(1, "selftest", *device, out=("FAILED softmax ", "bound", "FAILED compress "), env=broken)
     check("2 wrong" in done.stdout, "only these", done)
 
@@ -564,7 +564,7 @@ def test_selftest_card(at):
     device = ["--devices", DEVICE, "--model", "lenet", "--input", "28x28x1"]
     for d in json.loads(expect(0, "selftest", *device, "--json").stdout)["devices"]:
         check(d["passed"] and d["shapes"] > 30 and d["kernels"] > 100 and 0 < d["worst_error_per_bound"] <= 1, f"{d}")
-    broken = wrong_kernels(at("cl"), ("softmax.cl", r"\bexp\(", "exp(1.0001f * "))
+    broken = wrong_kernels(at("cl"), ("layers/softmax.cl", r"\bexp\(", "exp(1.0001f * "))
     expect(1, "selftest", *device, out=("FAILED softmax ", "1 wrong"), env=broken)
 
 

@@ -183,7 +183,8 @@ def test_peers_third(at):
     open_as_last(peers[1])
     on_threads((agree, peers[0]), (agree, peers[1]))
     mirror(peers[1], 60)
-    time.sleep(1)  # until nodes 0 and 1 have done these 60 steps, too: the message is right but for one bit
+    check(nodes[0].awaits(b"epoch 7/", LIMIT_S), f"56 steps are not done: {text_of(nodes[0])}")
+    time.sleep(2)  # until nodes 0 and 1 have done these 60 steps, too: the message is right but for one bit
     peers[0].send_raw(frame(CONTROL, standing(view=0b111, ended=0b010, done=60)))
     on_threads((mirror, peers[1]))
     check_node(nodes[0], 0, "node 0")

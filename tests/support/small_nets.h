@@ -219,7 +219,9 @@ static cvy_node small_groupnorm(cvy_net *n, cvy_node x) {
   y = cvy_net_conv2d(n, y, "d", &(cvy_conv2d_spec){.filters = 20, .kernel = {1, 1}});
   y = cvy_net_add(n, cvy_net_activation(n, y, CVY_ACTIVATION_GELU, 0, 0), x);
   y = cvy_net_relu(n, cvy_net_groupnorm(n, y, "groups", &(cvy_groupnorm_spec){.groups = 5, .eps = 0.1f}));
-  y = cvy_net_groupnorm(n, small_conv(n, y, "e"), "instance", &(cvy_groupnorm_spec){.groups = 8, .no_bias = true});
+  /* No bias: normalisations of each channel by itself make its gradient zero, but for rounding. */
+  y = cvy_net_conv2d(n, y, "e", &(cvy_conv2d_spec){.filters = 8, .kernel = {3, 3}, .pad = {1, 1}, .no_bias = true});
+  y = cvy_net_groupnorm(n, y, "instance", &(cvy_groupnorm_spec){.groups = 8, .no_bias = true});
   return cvy_net_relu(n, cvy_net_add(n, cvy_net_groupnorm(n, y, "all", NULL), y));
 }
 

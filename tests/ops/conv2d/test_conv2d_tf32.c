@@ -27,8 +27,11 @@ static void run_case(check_device *d, case_rng *r, conv_case *c, cvy_conv_algo a
     if (tile > 0) memcpy(c->p.choice[pass].tile, cvy_gemm_tiles[tile - 1], sizeof c->p.choice[pass].tile);
   }
   conv_case_run(d, r, c);
-  for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
-    if (*conv_case_took((cvy_conv_pass)pass)) assert_string_equal(conv_case_took((cvy_conv_pass)pass), name);
+  for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {
+    const char *const took = conv_case_took((cvy_conv_pass)pass);
+    const bool is_thin = pass == CVY_CONV_BACKWARD_WEIGHTS && !strcmp(took, "thin_simt"); /* its products are float32 */
+    if (*took && !is_thin) assert_string_equal(took, name);
+  }
 }
 
 static conv_case random_case(case_rng *r, bool winograd) {
