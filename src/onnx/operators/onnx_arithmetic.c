@@ -324,6 +324,7 @@ bool cvy_onnx_compute_range(state *im) {
   for (size_t i = 0; i < 3; i++) {
     if (!(in[i] = cvy_onnx_array_input(im, i))) return false;
     if (!cvy_onnx_array_number(in[i], &x[i])) return !cvy_onnx_refuse(im, "input %zu is not one known number", i);
+    if (in[i]->type != in[0]->type) return !cvy_onnx_refuse(im, "inputs 0 and %zu are of unlike types", i);
   }
   const double steps = ceil((x[1] - x[0]) / x[2]);
   if (!isfinite(steps) || steps > CVY_ONNX_ARRAY_MOST)
@@ -332,7 +333,8 @@ bool cvy_onnx_compute_range(state *im) {
   const int64_t n = steps > 0 ? (int64_t)steps : 0;
   array *const out = cvy_onnx_array_make(im, in[0]->type, 1, &n);
   for (int64_t i = 0; out && i < n; i++)
-    if (in[0]->type == CVY_ONNX_WHOLES) out->at[i].whole = in[0]->at[0].whole + i * in[2]->at[0].whole;
+    if (in[0]->type == CVY_ONNX_WHOLES)
+      out->at[i].whole = of_wholes(ADD, in[0]->at[0].whole, of_wholes(MUL, i, in[2]->at[0].whole));
     else out->at[i].real = rounded(in[0]->type, x[0] + (double)i * x[2]);
   if (out) cvy_onnx_array_give(im, out);
   return true;

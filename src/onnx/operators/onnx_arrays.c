@@ -204,6 +204,7 @@ bool cvy_onnx_compute_slice(state *im) {
   const array *const a = cvy_onnx_array_input(im, 0);
   int64_t starts[MOST], ends[MOST], axes[MOST], steps[MOST], dims[MOST], by[MOST], first = 0;
   size_t own[MOST];
+  bool seen[MOST] = {false};
   if (!a) return false;
   const int n = list_of(im, 1, starts), m = list_of(im, 2, ends), n_axes = list_of(im, 3, axes),
             n_steps = list_of(im, 4, steps);
@@ -218,6 +219,8 @@ bool cvy_onnx_compute_slice(state *im) {
     if (axis < 0 || step == 0 || step < -INT32_MAX || cvy_onnx_is_open(starts[i]) || cvy_onnx_is_open(ends[i]))
       return !cvy_onnx_refuse(im, "it takes %" PRId64 " to %" PRId64 " in steps of %" PRId64 " of dimension %d of %d",
                               starts[i], ends[i], step, axis, a->rank);
+    if (seen[axis]) return !cvy_onnx_refuse(im, "it cuts dimension %d twice", axis);
+    seen[axis] = true;
     dims[axis] = cut(starts[i], ends[i], step, a->dims[axis], &from);
     if (dims[axis] > 0) first += from * (int64_t)own[axis];
     by[axis] = (dims[axis] > 1 ? step : 1) * (int64_t)own[axis];
