@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Computed numbers (onnx_array.h) in another order or shape, with numpy's rules: Reshape, Transpose, Slice, Gather,
- * Concat, Expand and so on. And Shape and Size, from which most of them come. */
+ * Computed numbers (onnx_array.h) in another order, parts of them and more of them, with numpy's rules: Transpose,
+ * Slice, Gather, Concat, Expand. And Shape and Size, from which most of them come. Other shapes: onnx_known.c. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -48,91 +48,18 @@ bool cvy_onnx_compute_shape(state *im) {
   return true;
 }
 
-/* ---- order and number of dimensions ---- */
+/* ---- order of dimensions ---- */
 
-/* Input 0 where its numbers are computed, or whole; NULL: a tensor that may be a parameter, which keeps its name. */
-static const array *plain(state *im) {
+const array *cvy_onnx_plain_array(state *im) {
   const value *const x = cvy_onnx_operand(im, 0);
   return x->kind == CVY_ONNX_ARRAY || cvy_onnx_is_whole_tensor(x) ? cvy_onnx_array_input(im, 0) : NULL;
 }
 
-/* The same numbers with these dimensions, which are as many; true. */
-static bool reshaped(state *im, const array *a, int rank, const int64_t *dims) {
+void cvy_onnx_reshape_array(state *im, const array *a, const int64_t *dims, int rank) {
   array *const out = cvy_onnx_array_make(im, a->type, rank, dims);
-  if (!out) return true;
+  if (!out) return;
   memcpy(out->at, a->at, a->n * sizeof *a->at);
   cvy_onnx_array_give(im, out);
-  return true;
-}
-
-/* A size of 0 is the input's, unless allowzero; one of -1 is computed. */
-bool cvy_onnx_reshape_array(state *im) {
-  const array *const a = plain(im), *const s = a ? cvy_onnx_array_input(im, 1) : NULL;
-  int64_t dims[MOST], others = 1;
-  int open = -1;
-  if (!a) return false;
-  const int n = s ? cvy_onnx_array_wholes(s, dims, MOST) : -1;
-  bool good = n >= 0;
-  for (int d = 0; good && d < n; d++) {
-    if (dims[d] == 0 && d < a->rank && !cvy_onnx_whole(im, "allowzero", 0)) dims[d] = a->dims[d];
-    good = dims[d] == -1 ? open < 0 : dims[d] >= 0 && dims[d] <= CVY_ONNX_ARRAY_MOST;
-    if (dims[d] == -1) open = d;
-    else if (good) others *= dims[d];
-    good = good && others <= CVY_ONNX_ARRAY_MOST;
-  }
-  if (good && open >= 0) dims[open] = others ? (int64_t)a->n / others : 0;
-  if (good && open >= 0) others *= dims[open];
-  if (good && others == (int64_t)a->n) return reshaped(im, a, n, dims);
-  return !cvy_onnx_refuse(im, "it shapes %zu numbers as something else than up to %d known sizes that fit", a->n, MOST);
-}
-
-bool cvy_onnx_flatten_array(state *im) {
-  const array *const a = plain(im);
-  int64_t dims[2] = {1, 1};
-  if (!a) return false;
-  const int64_t given = cvy_onnx_whole(im, "axis", 1);
-  const int axis = given == a->rank ? a->rank : cvy_onnx_axis(given, a->rank);
-  if (axis < 0) return !cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": expected up to %d", given, a->rank);
-  for (int d = 0; d < a->rank; d++) dims[d >= axis] *= a->dims[d];
-  return reshaped(im, a, 2, dims);
-}
-
-bool cvy_onnx_squeeze_array(state *im) {
-  const array *const a = plain(im);
-  int64_t axes[MOST], dims[MOST];
-  bool away[MOST] = {false};
-  int rank = 0;
-  if (!a) return false;
-  const bool all = !cvy_onnx_has_input(im, 1) && !cvy_onnx_attribute(im->node, "axes");
-  const int n = cvy_onnx_axes(im, axes);
-  bool good = n >= 0;
-  for (int d = 0; d < a->rank; d++) away[d] = all && a->dims[d] == 1;
-  for (int i = 0; good && i < n; i++) {
-    const int at = cvy_onnx_axis(axes[i], a->rank);
-    good = at >= 0 && a->dims[at] == 1;
-    if (good) away[at] = true;
-  }
-  for (int d = 0; d < a->rank; d++)
-    if (!away[d]) dims[rank++] = a->dims[d];
-  return good ? reshaped(im, a, rank, dims)
-              : !cvy_onnx_refuse(im, "it takes dimensions away that are not 1, or not known");
-}
-
-bool cvy_onnx_unsqueeze_array(state *im) {
-  const array *const a = plain(im);
-  int64_t axes[MOST], dims[MOST];
-  bool added[MOST] = {false};
-  if (!a) return false;
-  const int n = cvy_onnx_axes(im, axes), rank = a->rank + n;
-  bool good = n >= 0 && rank <= MOST;
-  for (int i = 0; good && i < n; i++) {
-    const int at = cvy_onnx_axis(axes[i], rank);
-    good = at >= 0 && !added[at];
-    if (good) added[at] = true;
-  }
-  if (!good) return !cvy_onnx_refuse(im, "it gives numbers other dimensions than up to %d in known places", MOST);
-  for (int d = 0, k = 0; d < rank; d++) dims[d] = added[d] ? 1 : a->dims[k++];
-  return reshaped(im, a, rank, dims);
 }
 
 /* The steps between numbers that are neighbours in a dimension. */
@@ -160,7 +87,7 @@ static bool gather(state *im, const array *a, array *out, int64_t first, const i
 }
 
 bool cvy_onnx_transpose_array(state *im) {
-  const array *const a = plain(im);
+  const array *const a = cvy_onnx_plain_array(im);
   int64_t perm[MOST], dims[MOST], steps[MOST];
   size_t own[MOST];
   bool seen[MOST] = {false};

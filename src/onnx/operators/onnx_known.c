@@ -19,99 +19,117 @@ static bool view(state *im, const int64_t *dims, int n) {
   return true;
 }
 
-/* Input 0, a tensor of the file whose rows and columns are not swapped, with its dimensions; NULL: refused. */
-static const int64_t *plain_dims(state *im, int *n) {
+/* ---- other shapes ---- */
+
+/* Input 0: computed or whole numbers, which get other dimensions, or a tensor of the file, which may be a parameter and
+ * gets another view. */
+typedef struct source {
+  const cvy_onnx_array *numbers; /* NULL: a tensor */
+  const char *name;
+  const int64_t *dims;
+  int rank;
+  size_t n;
+} source;
+
+/* False: refused. */
+static bool find_source(state *im, source *s) {
   const value *const x = cvy_onnx_operand(im, 0);
-  if (x->transposed) {
-    cvy_onnx_refuse(im, "its input '%.100s' is a matrix that a Transpose has turned: expected one as it is in the file",
-                    x->name);
-    return NULL;
+  *s = (source){.numbers = cvy_onnx_plain_array(im), .name = x->name};
+  if (s->numbers) {
+    s->dims = s->numbers->dims, s->rank = s->numbers->rank, s->n = s->numbers->n;
+    return true;
   }
-  return cvy_onnx_dims_of(x, n);
+  if (x->transposed)
+    return cvy_onnx_refuse(
+        im, "its input '%.100s' is a matrix that a Transpose has turned: expected one as it is in the file", x->name);
+  s->dims = cvy_onnx_dims_of(x, &s->rank);
+  if (!cvy_onnx_elems(x->tensor, &s->n)) s->n = 0;
+  return true;
+}
+
+/* Always true. */
+static bool shape_as(state *im, const source *s, const int64_t *dims, int rank) {
+  if (!s->numbers) return view(im, dims, rank);
+  cvy_onnx_reshape_array(im, s->numbers, dims, rank);
+  return true;
 }
 
 /* A dimension of 0 is that of the input, unless allowzero; one of -1 is computed. */
 bool cvy_onnx_compute_reshape(state *im) {
   int64_t dims[MOST], others = 1;
-  size_t elems;
-  int rank, open = -1;
-  const value *const x = cvy_onnx_operand(im, 0), *const s = cvy_onnx_operand(im, 1);
-  if (cvy_onnx_reshape_array(im)) return true;
-  const int64_t *const from = plain_dims(im, &rank);
-  if (!from) return true;
-  const int n = cvy_onnx_wholes_of(s, dims);
-  bool good = n >= 1 && cvy_onnx_elems(x->tensor, &elems);
+  int open = -1;
+  source s;
+  if (!find_source(im, &s)) return true;
+  const int64_t all = (int64_t)s.n, least = s.numbers ? 0 : 1; /* of dimensions, and of each: a tensor has both */
+  const int n = cvy_onnx_wholes_of(cvy_onnx_operand(im, 1), dims);
+  bool good = n >= least;
   for (int d = 0; good && d < n; d++) {
-    if (dims[d] == 0 && d < rank && !cvy_onnx_whole(im, "allowzero", 0)) dims[d] = from[d];
-    good = dims[d] > 0 ? dims[d] <= (int64_t)elems : dims[d] == -1 && open < 0;
+    if (dims[d] == 0 && d < s.rank && !cvy_onnx_whole(im, "allowzero", 0)) dims[d] = s.dims[d];
+    good = dims[d] == -1 ? open < 0 : dims[d] >= least && (dims[d] == 0 || others <= all / dims[d]);
     if (dims[d] == -1) open = d;
-    else if (good) good = others <= (int64_t)elems / dims[d];
-    if (good && dims[d] > 0) others *= dims[d];
+    else if (good) others *= dims[d];
   }
-  if (good && open >= 0) dims[open] = (int64_t)elems / others;
-  if (!good || (open >= 0 ? others * dims[open] : others) != (int64_t)elems)
-    return !cvy_onnx_refuse(im, "it shapes '%.100s' by something else than one to %d known sizes that fit", x->name,
-                            MOST);
-  return view(im, dims, n);
+  if (good && open >= 0) {
+    dims[open] = others ? all / others : 0;
+    others *= dims[open];
+  }
+  if (good && others == all) return shape_as(im, &s, dims, n);
+  return !cvy_onnx_refuse(im, "it shapes '%.100s' by something else than up to %d known sizes that fit", s.name, MOST);
 }
 
 bool cvy_onnx_compute_flatten(state *im) {
   int64_t dims[2] = {1, 1};
-  int rank;
-  if (cvy_onnx_flatten_array(im)) return true;
-  const int64_t *const from = plain_dims(im, &rank), given = cvy_onnx_whole(im, "axis", 1);
-  if (!from) return true;
-  const int axis = given == rank ? rank : cvy_onnx_axis(given, rank);
-  if (axis < 0) return !cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": expected %d to %d", given, -rank, rank);
-  for (int d = 0; d < rank; d++) dims[d >= axis] *= from[d];
-  return view(im, dims, 2);
+  source s;
+  if (!find_source(im, &s)) return true;
+  const int64_t given = cvy_onnx_whole(im, "axis", 1);
+  const int axis = given == s.rank ? s.rank : cvy_onnx_axis(given, s.rank);
+  if (axis < 0) return !cvy_onnx_refuse(im, "attribute axis is %" PRId64 ": expected %d to %d", given, -s.rank, s.rank);
+  for (int d = 0; d < s.rank; d++) dims[d >= axis] *= s.dims[d];
+  return shape_as(im, &s, dims, 2);
 }
 
 /* All axes of 1, where the node names none. */
 bool cvy_onnx_compute_squeeze(state *im) {
   int64_t axes[MOST], dims[MOST];
   bool away[MOST] = {false};
-  int rank, left = 0;
-  const value *const x = cvy_onnx_operand(im, 0);
-  if (cvy_onnx_squeeze_array(im)) return true;
-  const int64_t *const from = plain_dims(im, &rank);
-  if (!from) return true;
+  int left = 0;
+  source s;
+  if (!find_source(im, &s)) return true;
   const bool all = !cvy_onnx_has_input(im, 1) && !cvy_onnx_attribute(im->node, "axes");
   const int n = cvy_onnx_axes(im, axes);
-  bool good = n >= 0 && rank <= MOST;
-  for (int d = 0; good && d < rank; d++) away[d] = all && from[d] == 1;
+  bool good = n >= 0 && s.rank <= MOST;
+  for (int d = 0; good && d < s.rank; d++) away[d] = all && s.dims[d] == 1;
   for (int i = 0; good && i < n; i++) {
-    const int at = cvy_onnx_axis(axes[i], rank);
-    good = at >= 0 && from[at] == 1;
+    const int at = cvy_onnx_axis(axes[i], s.rank);
+    good = at >= 0 && s.dims[at] == 1;
     if (good) away[at] = true;
   }
-  for (int d = 0; good && d < rank; d++)
-    if (!away[d]) dims[left++] = from[d];
-  if (good && left == 0) dims[left++] = 1; /* a single number */
-  if (good) return view(im, dims, left);
-  return !cvy_onnx_refuse(im, "it takes dimensions of '%.100s' away that are not 1, or not known", x->name);
+  for (int d = 0; good && d < s.rank; d++)
+    if (!away[d]) dims[left++] = s.dims[d];
+  if (good && left == 0 && !s.numbers) dims[left++] = 1; /* a single number */
+  if (good) return shape_as(im, &s, dims, left);
+  return !cvy_onnx_refuse(im, "it takes dimensions of '%.100s' away that are not 1, or not known", s.name);
 }
 
 bool cvy_onnx_compute_unsqueeze(state *im) {
   int64_t axes[MOST], dims[MOST];
   bool added[MOST] = {false};
-  int before;
-  const value *const x = cvy_onnx_operand(im, 0);
-  if (cvy_onnx_unsqueeze_array(im)) return true;
-  const int64_t *const from = plain_dims(im, &before);
-  if (!from) return true;
-  const int n = cvy_onnx_axes(im, axes), rank = before + n;
-  bool good = n >= 1 && rank <= MOST;
+  source s;
+  if (!find_source(im, &s)) return true;
+  const int n = cvy_onnx_axes(im, axes), rank = s.rank + n;
+  bool good = n >= (s.numbers ? 0 : 1) && rank <= MOST;
   for (int i = 0; good && i < n; i++) {
     const int at = cvy_onnx_axis(axes[i], rank);
     good = at >= 0 && !added[at];
     if (good) added[at] = true;
   }
   if (!good)
-    return !cvy_onnx_refuse(im, "it gives '%.100s' other dimensions than up to %d in known places", x->name, MOST);
-  for (int d = 0, k = 0; d < rank; d++) dims[d] = added[d] ? 1 : from[k++];
-  return view(im, dims, rank);
+    return !cvy_onnx_refuse(im, "it gives '%.100s' other dimensions than up to %d in known places", s.name, MOST);
+  for (int d = 0, k = 0; d < rank; d++) dims[d] = added[d] ? 1 : s.dims[k++];
+  return shape_as(im, &s, dims, rank);
 }
+
+/* ---- other orders, and nodes that are numbers ---- */
 
 /* Dimensions of 1 may go anywhere; of the others a matrix's two can be swapped. */
 bool cvy_onnx_compute_transpose(state *im) {

@@ -26,18 +26,18 @@ bool cvy_onnx_compute_constant_of_shape(cvy_onnx_import_state *im);
 bool cvy_onnx_compute_range(cvy_onnx_import_state *im);
 bool cvy_onnx_compute_where(cvy_onnx_import_state *im);
 
-/* [onnx_arrays.c] computed numbers in another order or shape */
+/* [onnx_arrays.c] computed numbers in another order, parts of them */
 bool cvy_onnx_compute_concat(cvy_onnx_import_state *im);
 bool cvy_onnx_compute_expand(cvy_onnx_import_state *im);
 bool cvy_onnx_compute_gather(cvy_onnx_import_state *im);
 bool cvy_onnx_compute_shape(cvy_onnx_import_state *im); /* Shape, Size */
 bool cvy_onnx_compute_slice(cvy_onnx_import_state *im);
-/* Parts of others: input 0 may be computed; false: it is not. */
-bool cvy_onnx_flatten_array(cvy_onnx_import_state *im);
-bool cvy_onnx_reshape_array(cvy_onnx_import_state *im);
-bool cvy_onnx_squeeze_array(cvy_onnx_import_state *im);
+/* Part of cvy_onnx_compute_transpose: input 0 may be computed; false: it is not. */
 bool cvy_onnx_transpose_array(cvy_onnx_import_state *im);
-bool cvy_onnx_unsqueeze_array(cvy_onnx_import_state *im);
+/* Input 0 where its numbers are computed, or whole; NULL: a tensor that may be a parameter, which keeps its name. */
+const struct cvy_onnx_array *cvy_onnx_plain_array(cvy_onnx_import_state *im);
+/* The output is the numbers of `a` with these dimensions, which hold as many. */
+void cvy_onnx_reshape_array(cvy_onnx_import_state *im, const struct cvy_onnx_array *a, const int64_t *dims, int rank);
 /* The output of a Shape or a Size of something with these n dimensions. */
 void cvy_onnx_make_shape(cvy_onnx_import_state *im, const int64_t *sizes, int n);
 
