@@ -19,12 +19,7 @@ cvy_conv2d_params cvy_unit_conv(const cvy_net *net, const cvy_unit *unit, int n,
     p.r = p.x.h, p.s = p.x.w;
     return p;
   }
-  p.r = l->kernel[0], p.s = l->kernel[1];
-  p.stride_h = l->stride[0], p.stride_w = l->stride[1];
-  p.pad_h = l->pad[0], p.pad_w = l->pad[1];
-  p.groups = l->groups;
-  p.dilation_h = l->dilation[0], p.dilation_w = l->dilation[1];
-  p.pad_more_h = l->pad_more[0], p.pad_more_w = l->pad_more[1];
+  cvy_layer_window(l, &p);
   p.stats = unit->stats >= 0;
   if (unit->behind >= 0) p.prologue = CVY_CONV_SCALE | (unit->behind_relu ? CVY_CONV_RELU : 0);
   return p;

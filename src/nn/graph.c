@@ -57,24 +57,20 @@ cvy_groupnorm_params cvy_layer_groupnorm(const cvy_layer *l, int n) {
   return p;
 }
 
+void cvy_layer_window(const cvy_layer *l, cvy_conv2d_params *p) {
+  p->r = l->kernel[0], p->s = l->kernel[1];
+  p->stride_h = l->stride[0], p->stride_w = l->stride[1];
+  p->pad_h = l->pad[0], p->pad_w = l->pad[1];
+  p->groups = l->groups;
+  p->dilation_h = l->dilation[0], p->dilation_w = l->dilation[1];
+  p->pad_more_h = l->pad_more[0], p->pad_more_w = l->pad_more[1];
+}
+
 cvy_conv2d_params cvy_layer_deconv2d(const cvy_net *net, const cvy_layer *l, int n) {
   const cvy_shape *const x = &net->layers[l->input[0]].shape;
-  return (cvy_conv2d_params){.n_max = n,
-                             .x = l->shape,
-                             .k = x->c,
-                             .y_pitch = x->pitch,
-                             .r = l->kernel[0],
-                             .s = l->kernel[1],
-                             .stride_h = l->stride[0],
-                             .stride_w = l->stride[1],
-                             .pad_h = l->pad[0],
-                             .pad_w = l->pad[1],
-                             .groups = l->groups,
-                             .dilation_h = l->dilation[0],
-                             .dilation_w = l->dilation[1],
-                             .pad_more_h = l->pad_more[0],
-                             .pad_more_w = l->pad_more[1],
-                             .layer = l->name};
+  cvy_conv2d_params p = {.n_max = n, .x = l->shape, .k = x->c, .y_pitch = x->pitch, .layer = l->name};
+  cvy_layer_window(l, &p);
+  return p;
 }
 
 cvy_resample_params cvy_layer_resample(const cvy_net *net, const cvy_layer *l, int n) {

@@ -114,6 +114,8 @@ static inline int cvy_layer_groupnorm_samples(const cvy_layer *l, int n) {
   return l->by_position ? n * l->shape.h * l->shape.w : n;
 }
 
+/* How the window of a conv2d or deconv2d moves, and its groups → params. */
+void cvy_layer_window(const cvy_layer *layer, cvy_conv2d_params *params);
 /* The convolution whose gradient by its input a deconv2d is, for n samples. */
 cvy_conv2d_params cvy_layer_deconv2d(const cvy_net *net, const cvy_layer *layer, int n);
 
