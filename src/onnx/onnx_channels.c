@@ -240,33 +240,34 @@ static bool make_channels(state *im, value *v) {
   return c->made >= 0;
 }
 
-cvy_node cvy_onnx_line(state *im, cvy_node x, double factor, double shift, const char *name) {
+/* Channels of x with the factor and the summand that all of them have; NULL: no memory. */
+static channels *channels_of(state *im, cvy_node x, double factor, double shift) {
   const size_t n = (size_t)im->net->layers[x].shape.c;
   channels *const c = cvy_calloc(1, sizeof *c + 2 * n * sizeof *c->numbers);
   if (!c) {
     im->status = CVY_E_MEMORY;
-    return -1;
+    return NULL;
   }
   c->next = im->channels;
   im->channels = c;
-  c->of = x, c->n = (int)n, c->role = CVY_ONNX_CONSTANT, c->scales = true;
-  c->shifts = shift < 0 || shift > 0;
+  c->of = x, c->n = (int)n;
   for (size_t i = 0; i < n; i++) c->numbers[i] = factor, c->numbers[n + i] = shift;
+  return c;
+}
+
+cvy_node cvy_onnx_line(state *im, cvy_node x, double factor, double shift, const char *name) {
+  channels *const c = channels_of(im, x, factor, shift);
+  if (!c) return -1;
+  c->role = CVY_ONNX_CONSTANT, c->scales = true;
+  c->shifts = shift < 0 || shift > 0;
   cvy_onnx_layer_name(name, c->name);
   return c->made = new_layer(im, c);
 }
 
 cvy_node cvy_onnx_shift(state *im, cvy_node x, const value *b) {
-  const size_t n = (size_t)im->net->layers[x].shape.c;
-  channels *const c = cvy_calloc(1, sizeof *c + 2 * n * sizeof *c->numbers);
-  if (!c) {
-    im->status = CVY_E_MEMORY;
-    return -1;
-  }
-  c->next = im->channels;
-  im->channels = c;
-  c->of = x, c->n = (int)n, c->role = CVY_ONNX_FREE, c->shifts = true, c->shift = b;
-  for (size_t i = 0; i < n; i++) c->numbers[i] = 1;
+  channels *const c = channels_of(im, x, 1, 0);
+  if (!c) return -1;
+  c->role = CVY_ONNX_FREE, c->shifts = true, c->shift = b;
   return c->made = new_layer(im, c);
 }
 
