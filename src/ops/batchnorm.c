@@ -39,8 +39,8 @@ struct cvy_batchnorm {
   cvy_batchnorm_params params;
   size_t positions; /* of an image */
   int vec, vecs;
-  cut_of_pass forward, backward; /* parts, where they are ours to choose */
-  double launch_s, cached_bytes_per_s;
+  cut_of_pass forward, backward;                    /* parts, where they are ours to choose */
+  double launch_s, bytes_per_s, cached_bytes_per_s; /* SIMT devices, training */
   cvy_kernel *kernels[N_KERNELS];
 };
 
@@ -114,7 +114,8 @@ static void choose_cuts(cvy_batchnorm *op) {
   const cvy_device_rates rates = cvy_rates_of(op->base.device);
   const cvy_simt_constants *const c = cvy_device_get_constants(op->base.device);
   op->launch_s = rates.launch_s * c->launch;
-  op->cached_bytes_per_s = rates.bytes_per_s * c->bytes / c->cache_time;
+  op->bytes_per_s = rates.bytes_per_s * c->bytes;
+  op->cached_bytes_per_s = op->bytes_per_s / c->cache_time;
 }
 
 static bool has_activation(const cvy_batchnorm_params *p) { return p->activation.kind != CVY_ACTIVATION_RELU; }
@@ -473,13 +474,11 @@ static cvy_status finish_apply(cvy_batchnorm *op, cvy_queue *queue, const backwa
   const bool one = p->n_groups == 1;
   const uint32_t vecs = (uint32_t)op->vecs;
   if (cvy_device_is_dry_run(op->base.device)) {
-    const cvy_simt_constants *const c = cvy_device_get_constants(op->base.device);
     const int tensors = 3 + (b->y != NULL) + 2 * b->add; /* x, dy, dx; dresidual */
     const double bytes = (double)tensors * a->n * (double)cvy_shape_elems(&op->params.x) * sizeof(float);
     cvy_launch_expect(queue, &(cvy_launch_work){.bytes = bytes,
                                                 .moved = bytes,
-                                                .seconds = op->launch_s + adding_s(op, p) +
-                                                           bytes / (op->cached_bytes_per_s * c->cache_time)});
+                                                .seconds = op->launch_s + adding_s(op, p) + bytes / op->bytes_per_s});
   }
   CVY_TRY(CVY_LAUNCH(queue, op->kernels[FINISH_APPLY], grid_of_parts(op, &op->backward, p), CVY_BUF(a->x),
                      CVY_BUF(b->y), CVY_BUF(b->dy), CVY_BUF(a->gamma), CVY_BUF(b->beta), CVY_BUF(a->saved),

@@ -61,7 +61,7 @@ cvy_status cvy_groupnorm_create(cvy_device *device, const cvy_groupnorm_params *
               p->groups, p->x.c, (double)p->eps);
   op->params = *p;
   op->by_row = is_by_row(p);
-  op->vec = op->base.capabilities->cpu_shaped ? 16 : 4;
+  op->vec = cvy_stream_vec(device, p->x.pitch);
   op->vecs = p->x.pitch / op->vec;
   op->c_lanes = op->base.capabilities->cpu_shaped ? 1 : cvy_stream_lanes(op->vecs, 8);
   CVY_TRY(make_kernels(op));

@@ -36,8 +36,7 @@ cvy_status cvy_resample_create(cvy_device *device, const cvy_resample_params *pa
                   cvy_fits_int32(&p->x, p->n_max) && cvy_fits_int32(&y, p->n_max),
               CVY_E_ARGUMENT,
               "resample: %d samples of %d channels with pitch %d: must be at least 1, the pitch a multiple of 16 and "
-              "at "
-              "least the channels, and fewer than 2^31 floats",
+              "at least the channels, and fewer than 2^31 floats",
               p->n_max, p->x.c, p->x.pitch);
   op->params = *p;
   const cvy_define define = {"LINEAR", p->kind != CVY_RESAMPLE_NEAREST};
@@ -59,13 +58,13 @@ static cvy_resample_line line_of(cvy_resample_kind kind, int in, int out) {
   return (cvy_resample_line){in, out, in, 0, kind == CVY_RESAMPLE_LINEAR_CORNERS ? in * out : out};
 }
 
-/* Checks, and the geometry of a pass that writes `out_rows` x `out_columns` pixels of each sample. */
+/* Checks, and the geometry of a pass that writes y, or x if `back`. */
 static cvy_status prepare(const cvy_resample *op, int n, cvy_buffer *x, const char *x_name, cvy_buffer *y,
                           const char *y_name, bool back, cvy_resample_geometry *g, cvy_grid *grid) {
   cvy_status status = CVY_OK;
   const cvy_resample_params *const p = &op->params;
   const cvy_shape out = {p->out_h, p->out_w, p->x.c, p->x.pitch}, *const writes = back ? &p->x : &out;
-  const int vecs = p->x.pitch / (op->base.capabilities->cpu_shaped ? 16 : 4);
+  const int vecs = p->x.pitch / cvy_stream_vec(op->base.device, p->x.pitch);
   CVY_REQUIRE(n >= 1 && n <= p->n_max, CVY_E_ARGUMENT, "resample: %d samples, must be from 1 to %d", n, p->n_max);
   CVY_TRY(cvy_check_buffer("resample", x_name, x, (size_t)n * cvy_shape_elems(&p->x) * sizeof(float)));
   CVY_TRY(cvy_check_buffer("resample", y_name, y, (size_t)n * cvy_shape_elems(&out) * sizeof(float)));

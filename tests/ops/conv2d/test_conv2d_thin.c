@@ -59,7 +59,7 @@ static void test_random(check_device *d) {
   }
 }
 
-/* Who is not taken: more channels, a load prologue; the other passes. */
+/* The family refuses more channels, a load prologue, and the other passes. */
 static void test_others(check_device *d) {
   if (!is_ours(d)) return;
   for (int i = 0; i < 3; i++) {
