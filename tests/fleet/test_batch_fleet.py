@@ -6,23 +6,15 @@ whole: every node hands over the whole batch; weights and probabilities are thos
 lost:  a node ends between two steps; the other one goes on with the images that were the lost node's, as with a data set.
 NODE is tests/batch_node."""
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "program"))
+from ports import unused_ports  # noqa: E402
+
 SECONDS = 120
 STEPS = 5
-
-
-def unused_ports(n):
-    held = [socket.socket() for _ in range(n)]
-    for s in held:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in held]
-    for s in held:
-        s.close()
-    return ports
 
 
 def run(folder, kind, steps, device):

@@ -7,27 +7,17 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import time
 
 from cli import CONVOY, LAYER, LENET, call, check, expect
+from ports import unused_ports
 
 # The convolutions' algorithm is given: the choice would depend on what else runs.
 BASE = ["train", *LENET[:2], "--data", "synthetic:700", "--batch", "64", "--momentum", "0.9", "--seed", "3", "--conv-algo", "direct",
         "--tune", "off", "--no-eval"]
 LIMIT_S = 120
 STEPS, SHARES = 60, [24, 20, 20]  # of fleets that lose one of three nodes
-
-
-def unused_ports(n):
-    held = [socket.socket() for _ in range(n)]
-    for s in held:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in held]
-    for s in held:
-        s.close()
-    return ports
 
 
 def start(rank, ports, args, folder, words=""):
