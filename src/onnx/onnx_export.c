@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * From a network to a file. Layer i makes the tensor "v<i>"; tensors that the builder flattens by itself get a Flatten
- * here. All structs of the file lie in blocks that are freed together. */
+ * here. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,22 +15,14 @@
 #include "src/nn/init.h"
 #include "src/nn/weights.h"
 #include "src/onnx/onnx_file.h"
+#include "src/onnx/onnx_message.h"
 
-enum { OPSET = 17, GELU_OPSET = 20, IR_VERSION = 8, FIRST = 64 };
-enum { AS_FLOAT = 1, AS_INT = 2, AS_STRING = 3, AS_TENSOR = 4, AS_INTS = 7 }; /* AttributeProto.AttributeType */
+enum { OPSET = 17, GELU_OPSET = 20, IR_VERSION = 8 };
 static const size_t MOST_BYTES = ((size_t)1 << 31) - 1;
 
 typedef struct export_state {
   const cvy_net *net;
-  void **blocks;
-  size_t n_blocks, blocks_capacity;
-  bool failed; /* out of memory */
-  Onnx__NodeProto **nodes;
-  size_t n_nodes, nodes_capacity;
-  Onnx__TensorProto **tensors;
-  size_t n_tensors, tensors_capacity;
-  Onnx__ValueInfoProto **notes;
-  size_t n_notes, notes_capacity;
+  cvy_onnx_message out;
   const char **names; /* per layer: its tensor */
   bool *flat;         /* per layer: that has two dimensions */
   bool *other;        /* per layer: it is there with the other number of dimensions, too */
@@ -38,181 +30,27 @@ typedef struct export_state {
   const float *w, *running;
 } export_state;
 
-/* Zeroed memory to the end of the export; on lack of it `failed`, and memory that no caller reads. */
-static void *keep(export_state *ex, size_t size) {
-  static char nothing[4096];
-  void **const list = cvy_grow(ex->blocks, ex->n_blocks, &ex->blocks_capacity, FIRST, sizeof *list);
-  void *const block = list ? cvy_calloc(size, 1) : NULL;
-  if (list) ex->blocks = list;
-  if (block) ex->blocks[ex->n_blocks++] = block;
-  else ex->failed = true;
-  return block ? block : nothing;
-}
-
-static char *text_of(export_state *ex, const char *a, const char *b) {
-  char *const text = keep(ex, strlen(a) + strlen(b) + 1);
-  if (!ex->failed) sprintf(text, "%s%s", a, b);
-  return text;
-}
-
-static void push(export_state *ex, void ***list, size_t *n, size_t *capacity, void *item) {
-  void **const grown = cvy_grow(*list, *n, capacity, FIRST, sizeof *grown);
-  if (!grown) ex->failed = true;
-  else {
-    *list = grown;
-    grown[(*n)++] = item;
-  }
-}
-
-/* ---- messages ---- */
-
-static Onnx__TensorProto *make_tensor(export_state *ex, const char *name, int type, int rank, const int64_t *dims,
-                                      void *data, size_t bytes) {
-  Onnx__TensorProto *const t = keep(ex, sizeof *t);
-  if (ex->failed) return t;
-  onnx__tensor_proto__init(t);
-  t->name = text_of(ex, name, "");
-  t->has_data_type = true;
-  t->data_type = type;
-  t->dims = keep(ex, sizeof *dims * (size_t)(rank ? rank : 1));
-  if (ex->failed) return t;
-  t->n_dims = (size_t)rank;
-  for (int d = 0; d < rank; d++) t->dims[d] = dims[d];
-  t->has_raw_data = true;
-  t->raw_data = (ProtobufCBinaryData){.len = bytes, .data = data};
-  return t;
-}
-
-static Onnx__TensorProto *add_tensor(export_state *ex, const char *name, int type, int rank, const int64_t *dims,
-                                     void *data, size_t bytes) {
-  Onnx__TensorProto *const t = make_tensor(ex, name, type, rank, dims, data, bytes);
-  if (!ex->failed) push(ex, (void ***)&ex->tensors, &ex->n_tensors, &ex->tensors_capacity, t);
-  return t;
-}
-
-/* A node with one output; inputs end with NULL. */
-static Onnx__NodeProto *add_node(export_state *ex, const char *op, const char *name, const char *const *inputs,
-                                 const char *output) {
-  Onnx__NodeProto *const n = keep(ex, sizeof *n);
-  if (ex->failed) return n;
-  onnx__node_proto__init(n);
-  n->op_type = text_of(ex, op, "");
-  n->name = text_of(ex, name, "");
-  while (inputs[n->n_input]) n->n_input++;
-  n->input = keep(ex, (n->n_input + 1) * sizeof *n->input);
-  n->output = keep(ex, sizeof *n->output);
-  n->attribute = keep(ex, 6 * sizeof *n->attribute);
-  for (size_t i = 0; i < n->n_input && !ex->failed; i++) n->input[i] = text_of(ex, inputs[i], "");
-  if (!ex->failed) n->output[n->n_output++] = text_of(ex, output, "");
-  push(ex, (void ***)&ex->nodes, &ex->n_nodes, &ex->nodes_capacity, n);
-  return n;
-}
-
-static Onnx__AttributeProto *add_attribute(export_state *ex, Onnx__NodeProto *n, const char *name, int type) {
-  Onnx__AttributeProto *const a = keep(ex, sizeof *a);
-  char *const text = text_of(ex, name, "");
-  if (ex->failed) return a;
-  onnx__attribute_proto__init(a);
-  a->name = text;
-  a->has_type = true;
-  a->type = type;
-  n->attribute[n->n_attribute++] = a;
-  return a;
-}
-static void add_ints(export_state *ex, Onnx__NodeProto *n, const char *name, int count, const int64_t *values) {
-  Onnx__AttributeProto *const a = add_attribute(ex, n, name, AS_INTS);
-  int64_t *const copy = keep(ex, (size_t)count * sizeof *copy);
-  if (ex->failed) return;
-  memcpy(copy, values, (size_t)count * sizeof *copy);
-  a->n_ints = (size_t)count;
-  a->ints = copy;
-}
-static void add_int(export_state *ex, Onnx__NodeProto *n, const char *name, int64_t value) {
-  Onnx__AttributeProto *const a = add_attribute(ex, n, name, AS_INT);
-  a->has_i = true;
-  a->i = value;
-}
-static void add_text(export_state *ex, Onnx__NodeProto *n, const char *name, const char *text) {
-  Onnx__AttributeProto *const a = add_attribute(ex, n, name, AS_STRING);
-  char *const copy = text_of(ex, text, "");
-  if (ex->failed) return;
-  a->has_s = true;
-  a->s.data = (uint8_t *)copy;
-  a->s.len = strlen(copy);
-}
-static void add_float(export_state *ex, Onnx__NodeProto *n, const char *name, float value) {
-  Onnx__AttributeProto *const a = add_attribute(ex, n, name, AS_FLOAT);
-  a->has_f = true;
-  a->f = value;
-}
-
-/* A tensor of float32; dims 0: any number of samples. */
-static Onnx__ValueInfoProto *value_info(export_state *ex, const char *name, int rank, const int64_t *dims) {
-  Onnx__ValueInfoProto *const v = keep(ex, sizeof *v);
-  Onnx__ValueInfoProto__Type *const type = keep(ex, sizeof *type);
-  Onnx__ValueInfoProto__Tensor *const tensor = keep(ex, sizeof *tensor);
-  Onnx__ValueInfoProto__Shape *const shape = keep(ex, sizeof *shape);
-  Onnx__ValueInfoProto__Dimension **const list = keep(ex, (size_t)rank * sizeof *list), *const each =
-                                                                                            keep(ex, (size_t)rank *
-                                                                                                         sizeof *each);
-  if (ex->failed) return v;
-  onnx__value_info_proto__init(v);
-  onnx__value_info_proto__type__init(type);
-  onnx__value_info_proto__tensor__init(tensor);
-  onnx__value_info_proto__shape__init(shape);
-  v->name = text_of(ex, name, "");
-  v->type = type;
-  type->tensor_type = tensor;
-  tensor->has_elem_type = true;
-  tensor->elem_type = CVY_ONNX_FLOAT;
-  tensor->shape = shape;
-  shape->dim = list;
-  shape->n_dim = (size_t)rank;
-  for (int d = 0; d < rank; d++) {
-    onnx__value_info_proto__dimension__init(&each[d]);
-    list[d] = &each[d];
-    each[d].has_dim_value = dims[d] > 0;
-    each[d].dim_value = dims[d];
-    if (dims[d] == 0) each[d].dim_param = text_of(ex, "N", "");
-  }
-  return v;
-}
-
-/* Says that the tensor is a parameter, which the importer would not see (onnx_constants.c). */
-static void note_parameter(export_state *ex, const char *name, int rank, const int64_t *dims) {
-  Onnx__ValueInfoProto *const v = value_info(ex, name, rank, dims);
-  Onnx__ValueInfoProto__Property *const p = keep(ex, sizeof *p), **const list = keep(ex, sizeof *list);
-  if (ex->failed) return;
-  onnx__value_info_proto__property__init(p);
-  p->key = text_of(ex, CVY_ONNX_KIND_KEY, "");
-  p->value = text_of(ex, "PARAMETER", "");
-  list[0] = p;
-  v->metadata_props = list;
-  v->n_metadata_props = 1;
-  push(ex, (void ***)&ex->notes, &ex->n_notes, &ex->notes_capacity, v);
-}
-
 /* ---- values ---- */
 
 /* A Constant node, from which the importer sees that the tensor is not trained. */
 static const char *add_constant(export_state *ex, const char *name, int rank, const int64_t *dims, float *data,
                                 size_t n) {
-  Onnx__NodeProto *const node = add_node(ex, "Constant", name, (const char *const[]){NULL}, name);
-  Onnx__AttributeProto *const a = add_attribute(ex, node, "value", AS_TENSOR);
-  Onnx__TensorProto *const t = make_tensor(ex, name, CVY_ONNX_FLOAT, rank, dims, data, n * sizeof *data);
-  if (ex->failed) return "";
+  Onnx__NodeProto *const node = cvy_onnx_add_node(&ex->out, "Constant", name, (const char *const[]){NULL}, name);
+  Onnx__AttributeProto *const a = cvy_onnx_add_attribute(&ex->out, node, "value", CVY_ONNX_AS_TENSOR);
+  Onnx__TensorProto *const t = cvy_onnx_make_tensor(&ex->out, name, CVY_ONNX_FLOAT, rank, dims, data, n * sizeof *data);
+  if (ex->out.failed) return "";
   a->t = t;
   return node->output[0];
 }
 
 /* The tensor of this parameter with these dimensions: an initialiser, of a constant a Constant node. */
 static const char *param_of(export_state *ex, const cvy_param *p, int rank, const int64_t *dims) {
-  float *const dense = keep(ex, p->elems * sizeof *dense);
-  if (ex->failed) return "";
+  float *const dense = cvy_onnx_keep(&ex->out, p->elems * sizeof *dense);
+  if (ex->out.failed) return "";
   cvy_param_to_dense(p, ex->w, dense);
   if (p->fixed) return add_constant(ex, p->name, rank, dims, dense, p->elems);
-  if (p->own) note_parameter(ex, p->name, rank, dims);
-  return add_tensor(ex, p->name, CVY_ONNX_FLOAT, rank, dims, dense, p->elems * sizeof *dense)->name;
+  if (p->own) cvy_onnx_note_parameter(&ex->out, p->name, rank, dims);
+  return cvy_onnx_add_tensor(&ex->out, p->name, CVY_ONNX_FLOAT, rank, dims, dense, p->elems * sizeof *dense)->name;
 }
 
 static const char *param(export_state *ex, int i) {
@@ -224,19 +62,20 @@ static const char *param(export_state *ex, int i) {
 
 /* A tensor of n whole numbers, called `name` and `end`. */
 static const char *wholes(export_state *ex, const char *name, const char *end, int n, const int64_t *numbers) {
-  const char *const all = text_of(ex, name, end);
-  int64_t *const copy = keep(ex, (size_t)n * sizeof *copy);
-  if (ex->failed) return "";
+  const char *const all = cvy_onnx_join(&ex->out, name, end);
+  int64_t *const copy = cvy_onnx_keep(&ex->out, (size_t)n * sizeof *copy);
+  if (ex->out.failed) return "";
   memcpy(copy, numbers, (size_t)n * sizeof *copy);
-  (void)add_tensor(ex, all, CVY_ONNX_INT64, 1, (const int64_t[]){n}, copy, (size_t)n * sizeof *copy);
+  (void)cvy_onnx_add_tensor(&ex->out, all, CVY_ONNX_INT64, 1, (const int64_t[]){n}, copy, (size_t)n * sizeof *copy);
   return all;
 }
 
 /* The tensor `name` with these 1 to 4 dimensions, by a Reshape. */
 static const char *shaped(export_state *ex, const char *name, int rank, const int64_t *wanted) {
-  const char *const shape = wholes(ex, name, "_shape", rank, wanted), *const out = text_of(ex, name, "_shaped");
-  if (ex->failed) return "";
-  (void)add_node(ex, "Reshape", out, (const char *const[]){name, shape, NULL}, out);
+  const char *const shape = wholes(ex, name, "_shape", rank, wanted), *const out =
+                                                                          cvy_onnx_join(&ex->out, name, "_shaped");
+  if (ex->out.failed) return "";
+  (void)cvy_onnx_add_node(&ex->out, "Reshape", out, (const char *const[]){name, shape, NULL}, out);
   return out;
 }
 
@@ -267,31 +106,33 @@ static const char *by_channel(export_state *ex, int i, bool flat) {
 }
 static const char *running(export_state *ex, const cvy_running *r, int k) {
   const int64_t dims[1] = {r->c};
-  const char *const name = text_of(ex, r->name, k ? ".running_var" : ".running_mean");
-  float *const dense = keep(ex, (size_t)r->c * sizeof *dense);
-  if (ex->failed) return "";
+  const char *const name = cvy_onnx_join(&ex->out, r->name, k ? ".running_var" : ".running_mean");
+  float *const dense = cvy_onnx_keep(&ex->out, (size_t)r->c * sizeof *dense);
+  if (ex->out.failed) return "";
   memcpy(dense, ex->running + r->offset + (size_t)(k * r->pitch), (size_t)r->c * sizeof *dense);
-  (void)add_tensor(ex, name, CVY_ONNX_FLOAT, 1, dims, dense, (size_t)r->c * sizeof *dense);
+  (void)cvy_onnx_add_tensor(&ex->out, name, CVY_ONNX_FLOAT, 1, dims, dense, (size_t)r->c * sizeof *dense);
   return name;
 }
 
 /* The tensor of layer i with two dimensions, or four. */
 static const char *as_flat(export_state *ex, int i) {
   if (ex->flat[i]) return ex->names[i];
-  const char *const name = text_of(ex, ex->names[i], "_flat");
+  const char *const name = cvy_onnx_join(&ex->out, ex->names[i], "_flat");
   if (ex->other[i]) return name;
   ex->other[i] = true;
-  add_int(ex, add_node(ex, "Flatten", name, (const char *const[]){ex->names[i], NULL}, name), "axis", 1);
+  cvy_onnx_add_int(&ex->out,
+                   cvy_onnx_add_node(&ex->out, "Flatten", name, (const char *const[]){ex->names[i], NULL}, name),
+                   "axis", 1);
   return name;
 }
 static const char *as_pictures(export_state *ex, int i) {
   if (!ex->flat[i]) return ex->names[i];
-  const char *const name = text_of(ex, ex->names[i], "_pictures");
+  const char *const name = cvy_onnx_join(&ex->out, ex->names[i], "_pictures");
   if (ex->other[i]) return name;
   ex->other[i] = true;
   const char *const shape = wholes(ex, name, "_shape", 4, (const int64_t[]){0, ex->net->layers[i].shape.c, 1, 1});
-  if (ex->failed) return "";
-  (void)add_node(ex, "Reshape", name, (const char *const[]){ex->names[i], shape, NULL}, name);
+  if (ex->out.failed) return "";
+  (void)cvy_onnx_add_node(&ex->out, "Reshape", name, (const char *const[]){ex->names[i], shape, NULL}, name);
   return name;
 }
 
@@ -302,93 +143,101 @@ static int64_t pad_behind(const cvy_layer *l, int d) { return l->pad[d] + l->pad
 
 /* Without pads where they are a node of their own. */
 static void add_window(export_state *ex, Onnx__NodeProto *n, const cvy_layer *l) {
-  add_ints(ex, n, "kernel_shape", 2, (const int64_t[]){l->kernel[0], l->kernel[1]});
-  add_ints(ex, n, "strides", 2, (const int64_t[]){l->stride[0], l->stride[1]});
+  cvy_onnx_add_ints(&ex->out, n, "kernel_shape", 2, (const int64_t[]){l->kernel[0], l->kernel[1]});
+  cvy_onnx_add_ints(&ex->out, n, "strides", 2, (const int64_t[]){l->stride[0], l->stride[1]});
   if (l->zero_pad) return;
-  add_ints(ex, n, "pads", 4, (const int64_t[]){l->pad[0], l->pad[1], pad_behind(l, 0), pad_behind(l, 1)});
+  cvy_onnx_add_ints(&ex->out, n, "pads", 4,
+                    (const int64_t[]){l->pad[0], l->pad[1], pad_behind(l, 0), pad_behind(l, 1)});
 }
 
 /* Zeros around x, as much as the layer's padding: a MaxPool's own padding never is the maximum. */
 static const char *add_zeros(export_state *ex, const cvy_layer *l, const char *x, const char *out) {
-  const char *const name = text_of(ex, out, "_pad"), *const numbers = text_of(ex, out, "_pads");
+  const char *const name = cvy_onnx_join(&ex->out, out, "_pad"), *const numbers = cvy_onnx_join(&ex->out, out, "_pads");
   const int64_t pads[8] = {0, 0, l->pad[0], l->pad[1], 0, 0, pad_behind(l, 0), pad_behind(l, 1)};
-  int64_t *const copy = keep(ex, sizeof pads);
-  if (ex->failed) return x;
+  int64_t *const copy = cvy_onnx_keep(&ex->out, sizeof pads);
+  if (ex->out.failed) return x;
   memcpy(copy, pads, sizeof pads);
-  (void)add_tensor(ex, numbers, CVY_ONNX_INT64, 1, (const int64_t[]){8}, copy, sizeof pads);
-  (void)add_node(ex, "Pad", name, (const char *const[]){x, numbers, NULL}, name);
+  (void)cvy_onnx_add_tensor(&ex->out, numbers, CVY_ONNX_INT64, 1, (const int64_t[]){8}, copy, sizeof pads);
+  (void)cvy_onnx_add_node(&ex->out, "Pad", name, (const char *const[]){x, numbers, NULL}, name);
   return name;
 }
 
 /* An initialiser of one number; "", which stands for none, if it is infinite. */
 static const char *one_number(export_state *ex, const char *name, const char *suffix, float number) {
-  float *const copy = keep(ex, sizeof *copy);
-  if (ex->failed || isinf(number)) return "";
+  float *const copy = cvy_onnx_keep(&ex->out, sizeof *copy);
+  if (ex->out.failed || isinf(number)) return "";
   *copy = number;
-  return add_tensor(ex, text_of(ex, name, suffix), CVY_ONNX_FLOAT, 0, NULL, copy, sizeof *copy)->name;
+  return cvy_onnx_add_tensor(&ex->out, cvy_onnx_join(&ex->out, name, suffix), CVY_ONNX_FLOAT, 0, NULL, copy,
+                             sizeof *copy)
+      ->name;
 }
 
 static void add_activation(export_state *ex, const cvy_layer *l, const char *x, const char *name, const char *out) {
   const float a = l->activation.a, b = l->activation.b;
   const char *const in[] = {x, NULL};
   switch (l->activation.kind) {
-    case CVY_ACTIVATION_RELU: (void)add_node(ex, "Relu", name, in, out); break;
-    case CVY_ACTIVATION_LEAKY_RELU: add_float(ex, add_node(ex, "LeakyRelu", name, in, out), "alpha", a); break;
+    case CVY_ACTIVATION_RELU: (void)cvy_onnx_add_node(&ex->out, "Relu", name, in, out); break;
+    case CVY_ACTIVATION_LEAKY_RELU:
+      cvy_onnx_add_float(&ex->out, cvy_onnx_add_node(&ex->out, "LeakyRelu", name, in, out), "alpha", a);
+      break;
     case CVY_ACTIVATION_CLIP: {
       const char *const limits[] = {x, one_number(ex, out, "_min", a), one_number(ex, out, "_max", b), NULL};
-      (void)add_node(ex, "Clip", name, limits, out);
+      (void)cvy_onnx_add_node(&ex->out, "Clip", name, limits, out);
       break;
     }
-    case CVY_ACTIVATION_SIGMOID: (void)add_node(ex, "Sigmoid", name, in, out); break;
-    case CVY_ACTIVATION_TANH: (void)add_node(ex, "Tanh", name, in, out); break;
+    case CVY_ACTIVATION_SIGMOID: (void)cvy_onnx_add_node(&ex->out, "Sigmoid", name, in, out); break;
+    case CVY_ACTIVATION_TANH: (void)cvy_onnx_add_node(&ex->out, "Tanh", name, in, out); break;
     case CVY_ACTIVATION_HARD_SIGMOID: {
-      Onnx__NodeProto *const n = add_node(ex, "HardSigmoid", name, in, out);
-      add_float(ex, n, "alpha", a);
-      add_float(ex, n, "beta", b);
+      Onnx__NodeProto *const n = cvy_onnx_add_node(&ex->out, "HardSigmoid", name, in, out);
+      cvy_onnx_add_float(&ex->out, n, "alpha", a);
+      cvy_onnx_add_float(&ex->out, n, "beta", b);
       break;
     }
-    case CVY_ACTIVATION_HARD_SWISH: (void)add_node(ex, "HardSwish", name, in, out); break;
+    case CVY_ACTIVATION_HARD_SWISH: (void)cvy_onnx_add_node(&ex->out, "HardSwish", name, in, out); break;
     case CVY_ACTIVATION_SILU: {
-      const char *const gate = text_of(ex, out, "_sigmoid");
-      (void)add_node(ex, "Sigmoid", gate, in, gate);
-      (void)add_node(ex, "Mul", name, (const char *const[]){x, gate, NULL}, out);
+      const char *const gate = cvy_onnx_join(&ex->out, out, "_sigmoid");
+      (void)cvy_onnx_add_node(&ex->out, "Sigmoid", gate, in, gate);
+      (void)cvy_onnx_add_node(&ex->out, "Mul", name, (const char *const[]){x, gate, NULL}, out);
       break;
     }
     case CVY_ACTIVATION_ELU: {
       const bool plain = b >= 1 && b <= 1;
-      Onnx__NodeProto *const n = add_node(ex, plain ? "Elu" : "Selu", name, in, out);
-      add_float(ex, n, "alpha", a / b);
-      if (!plain) add_float(ex, n, "gamma", b);
+      Onnx__NodeProto *const n = cvy_onnx_add_node(&ex->out, plain ? "Elu" : "Selu", name, in, out);
+      cvy_onnx_add_float(&ex->out, n, "alpha", a / b);
+      if (!plain) cvy_onnx_add_float(&ex->out, n, "gamma", b);
       break;
     }
-    case CVY_ACTIVATION_CELU: add_float(ex, add_node(ex, "Celu", name, in, out), "alpha", a); break;
+    case CVY_ACTIVATION_CELU:
+      cvy_onnx_add_float(&ex->out, cvy_onnx_add_node(&ex->out, "Celu", name, in, out), "alpha", a);
+      break;
     case CVY_ACTIVATION_SOFTPLUS: {
-      const char *const number = one_number(ex, out, "_a", a), *const scaled = text_of(ex, out, "_scaled"),
-                        *const soft = text_of(ex, out, "_softplus");
-      (void)add_node(ex, "Mul", scaled, (const char *const[]){x, number, NULL}, scaled);
-      (void)add_node(ex, "Softplus", soft, (const char *const[]){scaled, NULL}, soft);
-      (void)add_node(ex, "Div", name, (const char *const[]){soft, number, NULL}, out);
+      const char *const number = one_number(ex, out, "_a", a), *const scaled = cvy_onnx_join(&ex->out, out, "_scaled"),
+                        *const soft = cvy_onnx_join(&ex->out, out, "_softplus");
+      (void)cvy_onnx_add_node(&ex->out, "Mul", scaled, (const char *const[]){x, number, NULL}, scaled);
+      (void)cvy_onnx_add_node(&ex->out, "Softplus", soft, (const char *const[]){scaled, NULL}, soft);
+      (void)cvy_onnx_add_node(&ex->out, "Div", name, (const char *const[]){soft, number, NULL}, out);
       break;
     }
     case CVY_ACTIVATION_MISH: { /* Mish itself needs opset 18 */
-      const char *const soft = text_of(ex, out, "_softplus"), *const gate = text_of(ex, out, "_tanh");
-      (void)add_node(ex, "Softplus", soft, in, soft);
-      (void)add_node(ex, "Tanh", gate, (const char *const[]){soft, NULL}, gate);
-      (void)add_node(ex, "Mul", name, (const char *const[]){x, gate, NULL}, out);
+      const char *const soft = cvy_onnx_join(&ex->out, out, "_softplus"), *const gate =
+                                                                              cvy_onnx_join(&ex->out, out, "_tanh");
+      (void)cvy_onnx_add_node(&ex->out, "Softplus", soft, in, soft);
+      (void)cvy_onnx_add_node(&ex->out, "Tanh", gate, (const char *const[]){soft, NULL}, gate);
+      (void)cvy_onnx_add_node(&ex->out, "Mul", name, (const char *const[]){x, gate, NULL}, out);
       break;
     }
     case CVY_ACTIVATION_SWISH: {
-      const char *const number = one_number(ex, out, "_a", a), *const scaled = text_of(ex, out, "_scaled"),
-                        *const gate = text_of(ex, out, "_sigmoid");
-      (void)add_node(ex, "Mul", scaled, (const char *const[]){x, number, NULL}, scaled);
-      (void)add_node(ex, "Sigmoid", gate, (const char *const[]){scaled, NULL}, gate);
-      (void)add_node(ex, "Mul", name, (const char *const[]){x, gate, NULL}, out);
+      const char *const number = one_number(ex, out, "_a", a), *const scaled = cvy_onnx_join(&ex->out, out, "_scaled"),
+                        *const gate = cvy_onnx_join(&ex->out, out, "_sigmoid");
+      (void)cvy_onnx_add_node(&ex->out, "Mul", scaled, (const char *const[]){x, number, NULL}, scaled);
+      (void)cvy_onnx_add_node(&ex->out, "Sigmoid", gate, (const char *const[]){scaled, NULL}, gate);
+      (void)cvy_onnx_add_node(&ex->out, "Mul", name, (const char *const[]){x, gate, NULL}, out);
       break;
     }
     case CVY_ACTIVATION_GELU:
     case CVY_ACTIVATION_GELU_TANH: {
-      Onnx__NodeProto *const n = add_node(ex, "Gelu", name, in, out);
-      add_text(ex, n, "approximate", l->activation.kind == CVY_ACTIVATION_GELU ? "none" : "tanh");
+      Onnx__NodeProto *const n = cvy_onnx_add_node(&ex->out, "Gelu", name, in, out);
+      cvy_onnx_add_text(&ex->out, n, "approximate", l->activation.kind == CVY_ACTIVATION_GELU ? "none" : "tanh");
       ex->opset = GELU_OPSET;
       break;
     }
@@ -401,20 +250,20 @@ static void add_pair(export_state *ex, const char *op, const cvy_layer *l, const
   const bool flat = ex->flat[x] && ex->flat[y];
   const char *const in[] = {flat ? ex->names[x] : as_pictures(ex, x), flat ? ex->names[y] : as_pictures(ex, y), NULL};
   ex->flat[i] = flat;
-  (void)add_node(ex, op, name, in, ex->names[i]);
+  (void)cvy_onnx_add_node(&ex->out, op, name, in, ex->names[i]);
 }
 
 static void add_concat(export_state *ex, const char *name, int i) {
   int n;
   const cvy_node *const inputs = cvy_layer_inputs(ex->net, i, &n);
-  const char **const in = keep(ex, (size_t)(n + 1) * sizeof *in);
+  const char **const in = cvy_onnx_keep(&ex->out, (size_t)(n + 1) * sizeof *in);
   bool flat = true;
   for (int k = 0; k < n; k++) flat = flat && ex->flat[inputs[k]];
-  for (int k = 0; k < n && !ex->failed; k++) in[k] = flat ? ex->names[inputs[k]] : as_pictures(ex, inputs[k]);
-  if (ex->failed) return;
+  for (int k = 0; k < n && !ex->out.failed; k++) in[k] = flat ? ex->names[inputs[k]] : as_pictures(ex, inputs[k]);
+  if (ex->out.failed) return;
   in[n] = NULL;
   ex->flat[i] = flat;
-  add_int(ex, add_node(ex, "Concat", name, in, ex->names[i]), "axis", 1);
+  cvy_onnx_add_int(&ex->out, cvy_onnx_add_node(&ex->out, "Concat", name, in, ex->names[i]), "axis", 1);
 }
 
 static void add_slice(export_state *ex, const cvy_layer *l, const char *name, int i) {
@@ -426,91 +275,98 @@ static void add_slice(export_state *ex, const cvy_layer *l, const char *name, in
                             wholes(ex, out, "_axes", 1, &axis),
                             wholes(ex, out, "_steps", 1, &step),
                             NULL};
-  if (!ex->failed) (void)add_node(ex, "Slice", name, in, out);
+  if (!ex->out.failed) (void)cvy_onnx_add_node(&ex->out, "Slice", name, in, out);
 }
 
 /* Groups and the channels of one, as two dimensions, change places. */
 static void add_shuffle(export_state *ex, const cvy_layer *l, const char *name, int i) {
   const char *const out = ex->names[i], *const x = as_pictures(ex, l->input[0]),
-                    *const apart = text_of(ex, out, "_groups"), *const swapped = text_of(ex, out, "_swapped");
+                    *const apart = cvy_onnx_join(&ex->out, out, "_groups"),
+                    *const swapped = cvy_onnx_join(&ex->out, out, "_swapped");
   const int64_t groups[5] = {0, l->groups, l->shape.c / l->groups, l->shape.h, l->shape.w},
                 pictures[4] = {0, l->shape.c, l->shape.h, l->shape.w};
   const char *const to_groups = wholes(ex, apart, "_shape", 5, groups), *const back =
                                                                             wholes(ex, out, "_shape", 4, pictures);
-  if (ex->failed) return;
+  if (ex->out.failed) return;
   ex->flat[i] = false;
-  (void)add_node(ex, "Reshape", apart, (const char *const[]){x, to_groups, NULL}, apart);
-  add_ints(ex, add_node(ex, "Transpose", swapped, (const char *const[]){apart, NULL}, swapped), "perm", 5,
-           (const int64_t[]){0, 2, 1, 3, 4});
-  (void)add_node(ex, "Reshape", name, (const char *const[]){swapped, back, NULL}, out);
+  (void)cvy_onnx_add_node(&ex->out, "Reshape", apart, (const char *const[]){x, to_groups, NULL}, apart);
+  cvy_onnx_add_ints(&ex->out,
+                    cvy_onnx_add_node(&ex->out, "Transpose", swapped, (const char *const[]){apart, NULL}, swapped),
+                    "perm", 5, (const int64_t[]){0, 2, 1, 3, 4});
+  (void)cvy_onnx_add_node(&ex->out, "Reshape", name, (const char *const[]){swapped, back, NULL}, out);
 }
 
 /* The scales are those of sizes: a Resize by sizes would name the number of samples. */
 static void add_resample(export_state *ex, const cvy_layer *l, const char *name, int i) {
   const char *const out = ex->names[i], *const x = as_pictures(ex, l->input[0]),
-                    *const scales = text_of(ex, out, "_scales");
+                    *const scales = cvy_onnx_join(&ex->out, out, "_scales");
   const cvy_shape *const from = &ex->net->layers[l->input[0]].shape;
-  float *const list = keep(ex, 4 * sizeof *list);
-  if (ex->failed) return;
+  float *const list = cvy_onnx_keep(&ex->out, 4 * sizeof *list);
+  if (ex->out.failed) return;
   list[0] = list[1] = 1;
   list[2] = (float)l->shape.h / (float)from->h, list[3] = (float)l->shape.w / (float)from->w;
   (void)add_constant(ex, scales, 1, (const int64_t[]){4}, list, 4);
-  Onnx__NodeProto *const n = add_node(ex, "Resize", name, (const char *const[]){x, "", scales, NULL}, out);
+  Onnx__NodeProto *const n =
+      cvy_onnx_add_node(&ex->out, "Resize", name, (const char *const[]){x, "", scales, NULL}, out);
   const bool nearest = l->resample == CVY_RESAMPLE_NEAREST;
   ex->flat[i] = false;
-  add_text(ex, n, "mode", nearest ? "nearest" : "linear");
-  add_text(ex, n, "coordinate_transformation_mode",
-           nearest                              ? "asymmetric"
-           : l->resample == CVY_RESAMPLE_LINEAR ? "half_pixel"
-                                                : "align_corners");
-  if (nearest) add_text(ex, n, "nearest_mode", "floor");
+  cvy_onnx_add_text(&ex->out, n, "mode", nearest ? "nearest" : "linear");
+  cvy_onnx_add_text(&ex->out, n, "coordinate_transformation_mode",
+                    nearest                              ? "asymmetric"
+                    : l->resample == CVY_RESAMPLE_LINEAR ? "half_pixel"
+                                                         : "align_corners");
+  if (nearest) cvy_onnx_add_text(&ex->out, n, "nearest_mode", "floor");
 }
 
 /* A normalisation of each position by itself is a LayerNormalization between two Transposes. */
 static void add_layer_norm(export_state *ex, const cvy_layer *l, const char *name, int i) {
   const char *const out = ex->names[i], *const x = as_pictures(ex, l->input[0]),
-                    *const behind = text_of(ex, out, "_last"), *const normed = text_of(ex, out, "_norm"),
+                    *const behind = cvy_onnx_join(&ex->out, out, "_last"),
+                    *const normed = cvy_onnx_join(&ex->out, out, "_norm"),
                     *const bias = l->bias ? param(ex, l->param[1]) : NULL;
   const char *const in[] = {behind, param(ex, l->param[0]), bias, NULL};
-  if (ex->failed) return;
+  if (ex->out.failed) return;
   ex->flat[i] = false;
-  add_ints(ex, add_node(ex, "Transpose", behind, (const char *const[]){x, NULL}, behind), "perm", 4,
-           (const int64_t[]){0, 2, 3, 1});
-  Onnx__NodeProto *const n = add_node(ex, "LayerNormalization", normed, in, normed);
-  add_int(ex, n, "axis", -1);
-  add_float(ex, n, "epsilon", l->eps);
-  add_ints(ex, add_node(ex, "Transpose", name, (const char *const[]){normed, NULL}, out), "perm", 4,
-           (const int64_t[]){0, 3, 1, 2});
+  cvy_onnx_add_ints(&ex->out, cvy_onnx_add_node(&ex->out, "Transpose", behind, (const char *const[]){x, NULL}, behind),
+                    "perm", 4, (const int64_t[]){0, 2, 3, 1});
+  Onnx__NodeProto *const n = cvy_onnx_add_node(&ex->out, "LayerNormalization", normed, in, normed);
+  cvy_onnx_add_int(&ex->out, n, "axis", -1);
+  cvy_onnx_add_float(&ex->out, n, "epsilon", l->eps);
+  cvy_onnx_add_ints(&ex->out, cvy_onnx_add_node(&ex->out, "Transpose", name, (const char *const[]){normed, NULL}, out),
+                    "perm", 4, (const int64_t[]){0, 3, 1, 2});
 }
 
 /* Groups of channels as PyTorch writes them: an InstanceNormalization of the groups, whose factors are 1, then a factor
  * and a summand for each channel. */
 static void add_group_norm(export_state *ex, const cvy_layer *l, const char *name, int i) {
-  const char *const out = ex->names[i], *const x = as_pictures(ex, l->input[0]),
-                    *const groups = text_of(ex, out, "_groups"), *const normed = text_of(ex, out, "_norm"),
-                    *const back = text_of(ex, out, "_back"), *const ones = text_of(ex, out, "_ones"),
-                    *const zeros = text_of(ex, out, "_zeros"),
-                    *const scaled = l->bias ? text_of(ex, out, "_scaled") : out;
+  const char
+      *const out = ex->names[i],
+             *const x = as_pictures(ex, l->input[0]), *const groups = cvy_onnx_join(&ex->out, out, "_groups"),
+             *const normed = cvy_onnx_join(&ex->out, out, "_norm"), *const back = cvy_onnx_join(&ex->out, out, "_back"),
+             *const ones = cvy_onnx_join(&ex->out, out, "_ones"), *const zeros = cvy_onnx_join(&ex->out, out, "_zeros"),
+             *const scaled = l->bias ? cvy_onnx_join(&ex->out, out, "_scaled") : out;
   const int64_t count[1] = {l->groups}, rows[3] = {0, l->groups, -1},
                 pictures[4] = {0, l->shape.c, l->shape.h, l->shape.w};
-  float *const one = keep(ex, (size_t)l->groups * sizeof *one), *const zero =
-                                                                    keep(ex, (size_t)l->groups * sizeof *zero);
+  float *const one = cvy_onnx_keep(&ex->out, (size_t)l->groups * sizeof *one), *const zero = cvy_onnx_keep(
+                                                                                   &ex->out,
+                                                                                   (size_t)l->groups * sizeof *zero);
   const char *const to_groups = wholes(ex, groups, "_shape", 3, rows), *const to_pictures =
                                                                            wholes(ex, back, "_shape", 4, pictures);
-  if (ex->failed) return;
+  if (ex->out.failed) return;
   for (int g = 0; g < l->groups; g++) one[g] = 1;
   ex->flat[i] = false;
   (void)add_constant(ex, ones, 1, count, one, (size_t)l->groups);
   (void)add_constant(ex, zeros, 1, count, zero, (size_t)l->groups);
-  (void)add_node(ex, "Reshape", groups, (const char *const[]){x, to_groups, NULL}, groups);
-  Onnx__NodeProto *const n =
-      add_node(ex, "InstanceNormalization", normed, (const char *const[]){groups, ones, zeros, NULL}, normed);
-  add_float(ex, n, "epsilon", l->eps);
-  (void)add_node(ex, "Reshape", back, (const char *const[]){normed, to_pictures, NULL}, back);
-  (void)add_node(ex, "Mul", l->bias ? scaled : name,
-                 (const char *const[]){back, by_channel(ex, l->param[0], false), NULL}, scaled);
+  (void)cvy_onnx_add_node(&ex->out, "Reshape", groups, (const char *const[]){x, to_groups, NULL}, groups);
+  Onnx__NodeProto *const n = cvy_onnx_add_node(&ex->out, "InstanceNormalization", normed,
+                                               (const char *const[]){groups, ones, zeros, NULL}, normed);
+  cvy_onnx_add_float(&ex->out, n, "epsilon", l->eps);
+  (void)cvy_onnx_add_node(&ex->out, "Reshape", back, (const char *const[]){normed, to_pictures, NULL}, back);
+  (void)cvy_onnx_add_node(&ex->out, "Mul", l->bias ? scaled : name,
+                          (const char *const[]){back, by_channel(ex, l->param[0], false), NULL}, scaled);
   if (l->bias)
-    (void)add_node(ex, "Add", name, (const char *const[]){scaled, by_channel(ex, l->param[1], false), NULL}, out);
+    (void)cvy_onnx_add_node(&ex->out, "Add", name,
+                            (const char *const[]){scaled, by_channel(ex, l->param[1], false), NULL}, out);
 }
 
 /* Multiplies each channel by a number, or adds one: no product of filters in the file either. */
@@ -531,15 +387,16 @@ static void add_by_channel(export_state *ex, const cvy_layer *l, const char *nam
   const bool flat = ex->flat[l->input[0]], shifts = l->bias,
              scales = !shifts || !is_ones(ex, &ex->net->layout.params[l->param[0]]);
   const char *const x = ex->names[l->input[0]], *const out = ex->names[i],
-                    *const scaled = scales && shifts ? text_of(ex, out, "_scaled")
+                    *const scaled = scales && shifts ? cvy_onnx_join(&ex->out, out, "_scaled")
                                     : scales         ? out
                                                      : x;
   ex->flat[i] = flat;
   if (scales)
-    (void)add_node(ex, "Mul", shifts ? scaled : name, (const char *const[]){x, by_channel(ex, l->param[0], flat), NULL},
-                   scaled);
+    (void)cvy_onnx_add_node(&ex->out, "Mul", shifts ? scaled : name,
+                            (const char *const[]){x, by_channel(ex, l->param[0], flat), NULL}, scaled);
   if (shifts)
-    (void)add_node(ex, "Add", name, (const char *const[]){scaled, by_channel(ex, l->param[1], flat), NULL}, out);
+    (void)cvy_onnx_add_node(&ex->out, "Add", name,
+                            (const char *const[]){scaled, by_channel(ex, l->param[1], flat), NULL}, out);
 }
 
 /* A bias of another shape than that of a layer's own becomes a node behind the layer. */
@@ -552,7 +409,7 @@ static void add_layer(export_state *ex, int i) {
   const int x = l->input[0];
   const bool product = l->kind == CVY_LAYER_CONV2D || l->kind == CVY_LAYER_LINEAR,
              behind = product && has_bias_behind(ex, l);
-  const char *const out = behind ? text_of(ex, ex->names[i], "_plain") : ex->names[i],
+  const char *const out = behind ? cvy_onnx_join(&ex->out, ex->names[i], "_plain") : ex->names[i],
                     *const name = l->name[0] ? l->name : out,
                     *const bias = product && l->bias && !behind ? param(ex, l->param[1]) : NULL;
   ex->flat[i] = ex->flat[x];
@@ -560,19 +417,19 @@ static void add_layer(export_state *ex, int i) {
     case CVY_LAYER_CONV2D: {
       const char *const in[] = {as_pictures(ex, x), weight(ex, l->param[0]), bias, NULL};
       ex->flat[i] = false;
-      Onnx__NodeProto *const n = add_node(ex, "Conv", name, in, out);
+      Onnx__NodeProto *const n = cvy_onnx_add_node(&ex->out, "Conv", name, in, out);
       add_window(ex, n, l);
-      add_ints(ex, n, "dilations", 2, (const int64_t[]){l->dilation[0], l->dilation[1]});
-      add_int(ex, n, "group", l->groups);
+      cvy_onnx_add_ints(&ex->out, n, "dilations", 2, (const int64_t[]){l->dilation[0], l->dilation[1]});
+      cvy_onnx_add_int(&ex->out, n, "group", l->groups);
       break;
     }
     case CVY_LAYER_BATCHNORM: {
       const cvy_running *const r = &ex->net->layout.running[l->running];
       const char *const in[] = {ex->names[x],      param(ex, l->param[0]), param(ex, l->param[1]),
                                 running(ex, r, 0), running(ex, r, 1),      NULL};
-      Onnx__NodeProto *const n = add_node(ex, "BatchNormalization", name, in, out);
-      add_float(ex, n, "epsilon", l->eps);
-      add_float(ex, n, "momentum", 1 - l->momentum);
+      Onnx__NodeProto *const n = cvy_onnx_add_node(&ex->out, "BatchNormalization", name, in, out);
+      cvy_onnx_add_float(&ex->out, n, "epsilon", l->eps);
+      cvy_onnx_add_float(&ex->out, n, "momentum", 1 - l->momentum);
       break;
     }
     case CVY_LAYER_DECONV2D: {
@@ -583,11 +440,11 @@ static void add_layer(export_state *ex, int i) {
         more[d] = (d ? l->shape.w : l->shape.h) - ((d ? from->w : from->h) - 1) * l->stride[d] + l->pad[d] +
                   pad_behind(l, d) - (l->kernel[d] - 1) * l->dilation[d] - 1;
       ex->flat[i] = false;
-      Onnx__NodeProto *const n = add_node(ex, "ConvTranspose", name, in, out);
+      Onnx__NodeProto *const n = cvy_onnx_add_node(&ex->out, "ConvTranspose", name, in, out);
       add_window(ex, n, l);
-      add_ints(ex, n, "dilations", 2, (const int64_t[]){l->dilation[0], l->dilation[1]});
-      add_ints(ex, n, "output_padding", 2, more);
-      add_int(ex, n, "group", l->groups);
+      cvy_onnx_add_ints(&ex->out, n, "dilations", 2, (const int64_t[]){l->dilation[0], l->dilation[1]});
+      cvy_onnx_add_ints(&ex->out, n, "output_padding", 2, more);
+      cvy_onnx_add_int(&ex->out, n, "group", l->groups);
       break;
     }
     case CVY_LAYER_RESAMPLE: add_resample(ex, l, name, i); break;
@@ -595,7 +452,9 @@ static void add_layer(export_state *ex, int i) {
       if (l->by_position) add_layer_norm(ex, l, name, i);
       else add_group_norm(ex, l, name, i);
       break;
-    case CVY_LAYER_RELU: (void)add_node(ex, "Relu", name, (const char *const[]){ex->names[x], NULL}, out); break;
+    case CVY_LAYER_RELU:
+      (void)cvy_onnx_add_node(&ex->out, "Relu", name, (const char *const[]){ex->names[x], NULL}, out);
+      break;
     case CVY_LAYER_ACTIVATION: add_activation(ex, l, ex->names[x], name, out); break;
     case CVY_LAYER_ADD: add_pair(ex, "Add", l, name, i); break;
     case CVY_LAYER_MUL: add_pair(ex, "Mul", l, name, i); break;
@@ -604,7 +463,7 @@ static void add_layer(export_state *ex, int i) {
     case CVY_LAYER_SHUFFLE: add_shuffle(ex, l, name, i); break;
     case CVY_LAYER_DROPOUT: { /* in inference form */
       const char *const in[] = {ex->names[x], one_number(ex, out, "_ratio", l->drop), NULL};
-      (void)add_node(ex, "Dropout", name, in, out);
+      (void)cvy_onnx_add_node(&ex->out, "Dropout", name, in, out);
       break;
     }
     case CVY_LAYER_MAXPOOL:
@@ -614,33 +473,36 @@ static void add_layer(export_state *ex, int i) {
                  global = !max && l->kernel[0] == s->h && l->kernel[1] == s->w && l->pad[0] + l->pad[1] == 0 &&
                           l->stride[0] == 1 && l->stride[1] == 1 && l->pad_more[0] == 0 && l->pad_more[1] == 0;
       const char *const pixels = as_pictures(ex, x), *const in = l->zero_pad ? add_zeros(ex, l, pixels, out) : pixels;
-      Onnx__NodeProto *const n = add_node(ex,
-                                          global ? "GlobalAveragePool"
-                                          : max  ? "MaxPool"
-                                                 : "AveragePool",
-                                          name, (const char *const[]){in, NULL}, out);
+      Onnx__NodeProto *const n = cvy_onnx_add_node(&ex->out,
+                                                   global ? "GlobalAveragePool"
+                                                   : max  ? "MaxPool"
+                                                          : "AveragePool",
+                                                   name, (const char *const[]){in, NULL}, out);
       ex->flat[i] = false;
       if (!global) {
         add_window(ex, n, l);
-        add_int(ex, n, "ceil_mode", l->ceil_mode);
+        cvy_onnx_add_int(&ex->out, n, "ceil_mode", l->ceil_mode);
       }
-      if (!global && !max) add_int(ex, n, "count_include_pad", !l->exclude_pad);
+      if (!global && !max) cvy_onnx_add_int(&ex->out, n, "count_include_pad", !l->exclude_pad);
       break;
     }
     case CVY_LAYER_LINEAR: {
       const char *const in[] = {as_flat(ex, x), weight(ex, l->param[0]), bias, NULL};
       ex->flat[i] = true;
-      add_int(ex, add_node(ex, "Gemm", name, in, out), "transB", !ex->net->layout.params[l->param[0]].turned);
+      cvy_onnx_add_int(&ex->out, cvy_onnx_add_node(&ex->out, "Gemm", name, in, out), "transB",
+                       !ex->net->layout.params[l->param[0]].turned);
       break;
     }
     case CVY_LAYER_SOFTMAX:
-      add_int(ex, add_node(ex, "Softmax", name, (const char *const[]){ex->names[x], NULL}, out), "axis", 1);
+      cvy_onnx_add_int(&ex->out,
+                       cvy_onnx_add_node(&ex->out, "Softmax", name, (const char *const[]){ex->names[x], NULL}, out),
+                       "axis", 1);
       break;
     case CVY_LAYER_INPUT: break;
   }
   if (behind) {
     const char *const in[] = {out, by_channel(ex, l->param[1], ex->flat[i]), NULL};
-    (void)add_node(ex, "Add", ex->names[i], in, ex->names[i]);
+    (void)cvy_onnx_add_node(&ex->out, "Add", ex->names[i], in, ex->names[i]);
   }
 }
 
@@ -651,14 +513,14 @@ static const char *add_all(export_state *ex, cvy_onnx_end end, int *classes) {
   const bool one = net->ending == CVY_ENDING_ONE || net->ending == CVY_ENDING_ONE_SIGMOID,
              sigmoid = net->ending == CVY_ENDING_SIGMOID || net->ending == CVY_ENDING_ONE_SIGMOID,
              cut = one && end != CVY_ONNX_PROBABILITIES; /* the zeros of class 0 were no part of the file */
-  for (int i = 1; i < net->n_layers && !ex->failed; i++)
+  for (int i = 1; i < net->n_layers && !ex->out.failed; i++)
     if (!cut || (i != net->output && i != last->input[0])) {
       const cvy_layer *const l = &net->layers[i];
       if (l->kind == CVY_LAYER_CONV2D && is_by_channel(ex, l)) add_by_channel(ex, l, l->name, i);
       else add_layer(ex, i);
     }
   *classes = cut ? 1 : last->shape.c;
-  if (ex->failed) return "";
+  if (ex->out.failed) return "";
   const char *const logits = as_flat(ex, cut ? last->input[1] : net->output);
   const char *op = NULL;
   if (end == CVY_ONNX_AS_READ)
@@ -669,8 +531,9 @@ static const char *add_all(export_state *ex, cvy_onnx_end end, int *classes) {
   if (end == CVY_ONNX_PROBABILITIES && (last->kind != CVY_LAYER_SOFTMAX || net->ending != CVY_ENDING_NONE))
     op = net->ending == CVY_ENDING_SIGMOID ? "Sigmoid" : "Softmax";
   if (!op) return logits;
-  Onnx__NodeProto *const n = add_node(ex, op, "probabilities", (const char *const[]){logits, NULL}, "probabilities");
-  if (strcmp(op, "Sigmoid") != 0) add_int(ex, n, "axis", 1);
+  Onnx__NodeProto *const n =
+      cvy_onnx_add_node(&ex->out, op, "probabilities", (const char *const[]){logits, NULL}, "probabilities");
+  if (strcmp(op, "Sigmoid") != 0) cvy_onnx_add_int(&ex->out, n, "axis", 1);
   return "probabilities";
 }
 
@@ -681,22 +544,23 @@ static cvy_status write_model(export_state *ex, const char *output, int classes,
   Onnx__ModelProto model = ONNX__MODEL_PROTO__INIT;
   Onnx__GraphProto graph = ONNX__GRAPH_PROTO__INIT;
   Onnx__ModelProto__Opset opset = ONNX__MODEL_PROTO__OPSET__INIT, *const opsets[] = {&opset};
-  Onnx__ValueInfoProto *inputs[] = {value_info(ex, ex->names[0], 4, (const int64_t[]){0, in->c, in->h, in->w})},
-                       *outputs[] = {value_info(ex, output, 2, (const int64_t[]){0, classes})};
-  CVY_REQUIRE(!ex->failed, CVY_E_MEMORY, "no memory to write %s", path);
+  Onnx__ValueInfoProto *inputs[] = {cvy_onnx_value_info(&ex->out, ex->names[0], 4,
+                                                        (const int64_t[]){0, in->c, in->h, in->w})},
+                       *outputs[] = {cvy_onnx_value_info(&ex->out, output, 2, (const int64_t[]){0, classes})};
+  CVY_REQUIRE(!ex->out.failed, CVY_E_MEMORY, "no memory to write %s", path);
   opset.domain = "";
   opset.has_version = true;
   opset.version = ex->opset;
   graph.name = "convoy";
-  graph.node = ex->nodes;
-  graph.n_node = ex->n_nodes;
-  graph.initializer = ex->tensors;
-  graph.n_initializer = ex->n_tensors;
+  graph.node = ex->out.nodes;
+  graph.n_node = ex->out.n_nodes;
+  graph.initializer = ex->out.tensors;
+  graph.n_initializer = ex->out.n_tensors;
   graph.input = inputs;
   graph.output = outputs;
   graph.n_input = graph.n_output = 1;
-  graph.value_info = ex->notes;
-  graph.n_value_info = ex->n_notes;
+  graph.value_info = ex->out.notes;
+  graph.n_value_info = ex->out.n_notes;
   model.has_ir_version = true;
   model.ir_version = IR_VERSION;
   model.producer_name = "convoy";
@@ -749,17 +613,13 @@ cvy_status cvy_onnx_export(const cvy_net *net, const char *weights, cvy_onnx_end
   for (int i = 0; i < net->n_layers; i++) {
     char number[16];
     snprintf(number, sizeof number, "%d", i);
-    ex.names[i] = i == 0 ? "input" : text_of(&ex, "v", number);
+    ex.names[i] = i == 0 ? "input" : cvy_onnx_join(&ex.out, "v", number);
   }
   const char *const output = add_all(&ex, end, &classes);
-  CVY_REQUIRE(!ex.failed, CVY_E_MEMORY, "no memory to write %s", path);
+  CVY_REQUIRE(!ex.out.failed, CVY_E_MEMORY, "no memory to write %s", path);
   CVY_TRY(write_model(&ex, output, classes, path));
 fail:
-  for (size_t i = 0; i < ex.n_blocks; i++) cvy_free(ex.blocks[i]);
-  cvy_free(ex.blocks);
-  cvy_free(ex.nodes);
-  cvy_free(ex.tensors);
-  cvy_free(ex.notes);
+  cvy_onnx_message_end(&ex.out);
   cvy_free(ex.names);
   cvy_free(ex.flat);
   cvy_free(ex.other);
